@@ -87,7 +87,8 @@ class RewardService:
             raise UserError(f"reward.terms is empty; choose from {', '.join(sorted(TERMS))}")
         built = {settings.labeller: labeller, settings.extractor: extractor}
         check_model_files(settings, built=[name for name, model in built.items() if model])
-        check_prices(settings)
+        if settings.max_cost is not None:
+            check_prices(settings, settings.max_cost)
         for name, weight in settings.terms.items():
             if not math.isfinite(weight):
                 raise UserError(f"reward.terms.{name}={weight}; wanted a finite weight")

@@ -135,16 +135,14 @@ def described(total: Mapping[str, float]) -> str:
     )
 
 
-def check_prices(settings: RewardSettings) -> None:
+def check_prices(settings: RewardSettings, budget: float) -> None:
     """UserError for a budget where an endpoint has no price: nothing would reach it."""
-    if settings.max_cost is None:
-        return
     for name in ENDPOINTS:
         options = settings.options.get(name, {})
         free = not (options.get("input_price") or options.get("output_price"))
         if name in settings.terms and options and free:
             raise UserError(
-                f"reward.max_cost={settings.max_cost:g}, but the endpoint of {name} has no price; "
+                f"reward.max_cost={budget:g}, but the endpoint of {name} has no price; "
                 f"set reward.options.{name}.input_price and .output_price per million tokens"
             )
 

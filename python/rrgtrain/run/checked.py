@@ -68,7 +68,7 @@ def check(recipe: Recipe, out: Path, *, sft: bool = False, rl: bool = False) -> 
         if recipe.policy.attn == "flex" and nodes.own_device(recipe.policy.device) == "cpu":
             raise UserError("policy.attn=flex has no backward on a CPU; use policy.attn=auto")
     require_sampling(recipe.rollout, out / SERVED, lengths)
-    if rl:
+    if rl and recipe.rl.reference != "start":
         check_reference(recipe.rl.reference, recipe.policy.path, out)
     return Checked(recipe, config, sft, algorithm)
 

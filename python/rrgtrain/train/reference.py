@@ -66,7 +66,7 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
 
 
 def check_reference(asked: str, start: str, work: Path) -> None:
-    """UserError where `asked`, `rl.reference`, names no checkpoint of the right kind.
+    """UserError where `asked`, another `rl.reference` than "start", names no checkpoint.
 
     Nothing is loaded. start: `policy.path`. work: the directory of the run, where a tiny policy's
     base will lie.
@@ -75,8 +75,7 @@ def check_reference(asked: str, start: str, work: Path) -> None:
         asked = base_of(start, work)
         if start == TINY:
             return
-    if asked != "start":
-        read_config(asked)
+    read_config(asked)
 
 
 def named_reference(
