@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import stat
 import struct
 import tempfile
@@ -163,31 +162,12 @@ class Store:
             while start + _HEADER.size <= size:
                 handle.seek(start)
                 mark, digest, length, checksum = _HEADER.unpack(handle.read(_HEADER.size))
-                if mark != _MARK or start + _HEADER.size + length > size:
-                    handle.seek(start + 1)
-                    ahead = 1 + _next_whole(handle.read())
-                    if not ahead:
-                        return  # cut off while it was written, or still being written
-                    line = f"reward.cache: {ahead} bytes at byte {start} of {file} are damaged"
-                    warnings.warn(f"{line}, and not used", stacklevel=2)
-                    start += ahead
-                    continue
                 start += _HEADER.size
+                if mark != _MARK or start + length > size:
+                    return  # cut off while it was written, or still being written
                 self._places.setdefault(digest, []).append((file, start, length, checksum))
                 start += length
                 self._scanned[file] = start
-
-
-def _next_whole(content: bytes) -> int:
-    """Return where the next record with its checksum begins, -1 without one."""
-    for mark in re.finditer(re.escape(_MARK), content):
-        start = mark.start() + _HEADER.size
-        if start <= len(content):
-            _, _, length, checksum = _HEADER.unpack_from(content, mark.start())
-            payload = content[start : start + length]
-            if len(payload) == length and zlib.crc32(payload) == checksum:
-                return mark.start()
-    return -1
 
 
 def _lock_file(path: Path) -> int:

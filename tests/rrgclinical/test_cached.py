@@ -230,20 +230,6 @@ def test_a_record_cut_off_or_damaged_is_not_there_and_the_rest_is(
         assert Store(tmp_path, "m").get(lost) == b"again"
 
 
-@pytest.mark.parametrize("byte", [0, 37, 39, 36])  # of the mark; of the length: long, huge, short
-def test_a_damaged_header_hides_its_own_record_alone(tmp_path: Path, byte: int) -> None:
-    store = Store(tmp_path, "m")
-    for key in "abc":
-        store.put(key, key.encode() * 50 + b"rrg1")
-    (file,) = store.path.iterdir()
-    content = bytearray(file.read_bytes())
-    content[98 + byte] ^= 0x10  # a record is 44 + 54
-    file.write_bytes(content)
-    with pytest.warns(UserWarning, match="bytes at byte .* are damaged, and not used"):
-        reader = Store(tmp_path, "m")
-    assert [reader.get(key) is not None for key in "ac"] == [True, True]
-
-
 def write_on(store: Store, name: str) -> None:
     for i in range(10**6):
         store.put(f"{name}{i}", f"{name}{i}".encode() * 100)
