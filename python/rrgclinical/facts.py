@@ -131,10 +131,11 @@ class EndpointFacts:
         stated = list(
             dict.fromkeys(facts for facts in listed if facts and not isinstance(facts, Unreadable))
         )
+        lines = ["\n".join(f"{k}. {fact}" for k, fact in enumerate(facts)) for facts in stated]
         judged = self.chat.ask(
             [
-                json_question(_messages(_ENTAIL, _numbered(facts)), partial(_verdicts, len(facts)))
-                for facts in stated
+                json_question(_messages(_ENTAIL, numbered), partial(_verdicts, len(facts)))
+                for numbered, facts in zip(lines, stated, strict=True)
             ]
         )
         facts_of = dict(zip(written, listed, strict=True))
@@ -156,10 +157,6 @@ def _reading(
 
 def _messages(instruction: str, text: str) -> list[dict[str, str]]:
     return [{"role": "system", "content": instruction}, {"role": "user", "content": text}]
-
-
-def _numbered(facts: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {fact}" for number, fact in enumerate(facts))
 
 
 def _facts(value: Any) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from rrgkern.policy_loss.from_logits import op as from_logits
 from rrgkern.policy_loss.linear import op as linear
 from rrgkern.preference_loss import op as of_pairs
 from rrgkern.preference_loss import op as preference
+from tests.products import more
 
 TILES = from_hidden.CSRC_TILES
 EXTENSION = {
@@ -80,3 +81,11 @@ def isas() -> list[str]:
 
 
 ISAS = isas()
+
+
+@pytest.fixture(params=[ISAS[-1], *more(*ISAS[:-1])])
+def each_isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Serve csrc by one instruction set."""
+    monkeypatch.setenv("RRGKERN_CPU", request.param)
+    assert csrc.load().cpu_isa() == request.param
+    return str(request.param)

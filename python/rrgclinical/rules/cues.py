@@ -82,8 +82,7 @@ CUES: dict[Cue, str] = {
         neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
         without|not excluding, without ruling, consideration include, doubt, cannot be certain,
         cannot|unable to? confirm|prove|establish or|nor exclude|rule,
-        may|could or may|could not be?,
-        cannot|not be? certain|sure|confident that there? is? no,
+        may|could or may|could not be?, cannot|not be? certain|sure|confident that there? is? no,
         cannot|not|unable to? say|tell|determine|decide|know whether|if there? is?,
         is? not? unclear|uncertain|unknown|doubtful|clear|certain|sure|known whether|if there? is?,
         is? thought|favored|presumed to represent|be, more|less likely than, is? favored over,
@@ -105,13 +104,14 @@ CUES: dict[Cue, str] = {
     """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
-        is a? nipple shadow, has been|since|now|essentially|fully|subsequently? resolved, complete?
-        interval? resolution, none, has not developed|occurred|recurred|accumulated|reaccumulated,
-        is absent|resolved|gone|lacking, is very? unlikely|improbable, is? thought|considered to?
-        be? very? unlikely|improbable, is? not thought|considered to be present|there, is
-        thought|considered? less|not likely, is likely|probably|essentially resolved, not
-        suspected|suggested, resolved since, is thought to be less likely, -free, has been
-        resected|evacuated|drained, has regressed|vanished
+        is a? nipple shadow, has been|since|now|essentially|fully|subsequently? resolved,
+        complete? interval? resolution, none, has not
+        developed|occurred|recurred|accumulated|reaccumulated, is absent|resolved|gone|lacking,
+        is very? unlikely|improbable, is? thought|considered to? be? very? unlikely|improbable,
+        is? not thought|considered to be present|there, is thought|considered? less|not likely,
+        is likely|probably|essentially resolved, not suspected|suggested, resolved since,
+        is thought to be less likely, -free, has been resected|evacuated|drained,
+        has regressed|vanished
     """
     + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
@@ -281,43 +281,45 @@ CUES: dict[Cue, str] = {
     # Phrases that mean nothing; being longer, they are read instead of a word that they hold.
     Cue.IDLE: """
         consistent|concordant|compared|comparison with, in keeping with, indication of, mass effect,
-        air bronchogram, nipple shadow, body mass|habitus, no comparison|prior, no change exam, not
-        available|limited, thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level, heart
-        rate|disease|border, prior|remote|treated pneumonia|tuberculosis,
+        air bronchogram, nipple shadow, body mass|habitus, no comparison|prior, no change exam,
+        not available|limited, thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level,
+        heart rate|disease|border, prior|remote|treated pneumonia|tuberculosis,
         old|past|chronic|prior|remote|treated infection, prior|old|remote|treated
         tuberculosis|tuberculous|fungal infection, prior|old|remote infection or inflammation,
-        prior|old|remote|past infectious|inflammatory process|disease|change|insult, post
-        pneumonia|infectious|infection|tuberculous|aspiration,
+        prior|old|remote|past infectious|inflammatory process|disease|change|insult,
+        post pneumonia|infectious|infection|tuberculous|aspiration,
         neck|axillary|paraspinal|hepatic|liver|splenic|skin mass|lesion, bowel|abdominal mass|air,
         neck|shoulder|humeral|abdominal|breast|vertebral|sclerotic density|opacity,
         density|opacity|nodule|mass in|over the? left|right?
         neck|shoulder|abdomen|breast|axilla|humerus|soft tissue?, has?
-        nearly|mostly|partially|incompletely|not fully? resolved, dr, may of, has resolved
-        substantially|considerably|significantly|partially|mostly, costal cartilage,
+        nearly|mostly|partially|incompletely|not fully? resolved, dr, may of,
+        has resolved substantially|considerably|significantly|partially|mostly, costal cartilage,
         near|nearly|partial|incomplete|some|continued|further|ongoing|gradual complete? interval?
-        resolution|clearing of?, marked|significant|substantial interval? clearing of?, not
-        clearly|well? seen|present|evident|demonstrated previously|before, not clearly|well?
-        seen|present|evident on|in the? prior|comparison|earlier, not clearly|well? seen on the?
-        lateral|frontal, not previously seen|present|evident|described, which|that was not
-        seen|present|evident|there, not well|optimally|completely|adequately
-        seen|evaluated|included, respiratory|renal|hepatic|hardware|treatment failure,
-        joint|knee|shoulder|hip|elbow effusion, difficult to
-        evaluate|determine|appreciate|measure|see|gauge, edema of|in the? chest|abdominal|body|soft
-        wall|tissue, edema of|in the? left|right? neck|arm|leg|extremity, chest|abdominal|body wall
-        edema, bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver|brain metastasis,
+        resolution|clearing of?, marked|significant|substantial interval? clearing of?,
+        not clearly|well? seen|present|evident|demonstrated previously|before,
+        not clearly|well? seen|present|evident on|in the? prior|comparison|earlier,
+        not clearly|well? seen on the? lateral|frontal, not previously
+        seen|present|evident|described, which|that was not seen|present|evident|there,
+        not well|optimally|completely|adequately seen|evaluated|included,
+        respiratory|renal|hepatic|hardware|treatment failure, joint|knee|shoulder|hip|elbow
+        effusion, difficult to evaluate|determine|appreciate|measure|see|gauge,
+        edema of|in the? chest|abdominal|body|soft wall|tissue, edema of|in the? left|right?
+        neck|arm|leg|extremity, chest|abdominal|body wall edema,
+        bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver|brain metastasis,
         bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver metastatic disease|lesion|focus,
         metastatic disease|metastasis of|to|in the? bone|spine|rib|liver|brain, non specific,
-        accounting|allowing|adjusting for technical? factors?, port of entry, without|absence of?
-        a|any? comparison|prior|contrast, left|right heart border, bone
-        density|island|mineralization|scan, cardiac apex|border, mediastinal fat, no
-        additional|further imaging|evaluation|views|followup, aortic|mitral valve? annular|annulus?
-        calcification|disease|stenosis, lead|wire|hardware|catheter|sternal|sternotomy wire?
-        fracture, fracture of the? lead|wire|hardware|catheter|sternal|sternotomy wire?,
-        fractured|broken sternal|sternotomy? lead|wire|catheter, breast shadow|tissue,
-        thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
-        soft tissue edema|mass|density|nodule, has|was been? pulled back|out,
-        laryngeal|subcutaneous|peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema, lung
-        cancer screening, iv line, limit|limited evaluation of, breast implant|prosthesis,
+        accounting|allowing|adjusting for technical? factors?, port of entry,
+        without|absence of? a|any? comparison|prior|contrast, left|right heart border,
+        bone density|island|mineralization|scan, cardiac apex|border, mediastinal fat,
+        no additional|further imaging|evaluation|views|followup, aortic|mitral valve?
+        annular|annulus? calcification|disease|stenosis,
+        lead|wire|hardware|catheter|sternal|sternotomy wire? fracture, fracture of the?
+        lead|wire|hardware|catheter|sternal|sternotomy wire?, fractured|broken sternal|sternotomy?
+        lead|wire|catheter, breast shadow|tissue, thyroid|pericardial|adrenal|renal|breast
+        mass|nodule|lesion|enlargement|cancer|carcinoma, soft tissue edema|mass|density|nodule,
+        has|was been? pulled back|out,
+        laryngeal|subcutaneous|peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema,
+        lung cancer screening, iv line, limit|limited evaluation of, breast implant|prosthesis,
         vertebral|tracheal|bronchial body? collapse, collapsed|collapsing vertebral body?|vertebra,
         collapse of the? vertebra|trachea|vertebral body?, hepatic|respiratory|ventilatory
         decompensation

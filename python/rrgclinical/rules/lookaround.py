@@ -266,7 +266,8 @@ def names_other(events: Sequence[Event], index: int) -> bool:
         event = events[place]
         cues = event.cues
         if Cue.FINDING in cues:
-            return _is_device(event)
+            named = (CONCEPTS[role.value] for role in event.roles if role.cue == Cue.FINDING)
+            return any(SUPPORT_DEVICES in concept.states for concept in named)
         other |= event.last < behind.first  # a word of no table
         if Cue.COMMA in cues:
             break
@@ -357,11 +358,6 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
         if cues & {Cue.FINDING, Cue.NEGATED_BEFORE, Cue.VERB}:
             return False
     return False
-
-
-def _is_device(event: Event) -> bool:
-    named = (CONCEPTS[role.value] for role in event.roles if role.cue == Cue.FINDING)
-    return any(SUPPORT_DEVICES in concept.states for concept in named)
 
 
 def _severity(event: Event) -> int | None:

@@ -48,7 +48,8 @@ _INNER_STOP = re.compile(r"[^\W\d_]{3}[.!?][\"')\]]* +[^\W_]")
 def plain(text: str) -> str:
     """`text` in as many characters: line feeds, blanks, stops, and nothing without a width."""
     if may_be_odd(text):
-        text = _ACCENTED.sub(_composed, text)
+        # the letter with its accents as one sign, where there is one
+        text = _ACCENTED.sub(lambda m: normalize("NFC", m[0]).ljust(len(m[0]), JOINER), text)
         if is_rtf(text):
             text = _FILLED.sub(lambda run: " " * len(run[0]), from_rtf(text, JOINER))
         text = _apart(odd().sub(_replaced, text), filled=True)
@@ -66,11 +67,6 @@ def plain_lines(text: str) -> str:
         text = odd().sub(_unescaped, text)
         text = _apart(text.translate(LIGATURES), filled=False)
     return _unbroken(_unquoted(unglued(text), ""), "")
-
-
-def _composed(match: re.Match[str]) -> str:
-    """The letter with its accents as one sign, where there is one."""
-    return normalize("NFC", match[0]).ljust(len(match[0]), JOINER)
 
 
 def _unbroken(text: str, joiner: str) -> str:

@@ -160,7 +160,9 @@ def _answer(value: Any, where: str) -> Any:
     key, answer, error = value["custom_id"], value["response"], value.get("error")
     status = answer.get("status_code", 200) if isinstance(answer, dict) else None
     match answer:
-        case {"body": {"choices": [{"message": {"content": text}}]}} if status == 200 and not error:
+        case {"body": {"choices": [{"message": {"content": str(text)}}]}} if (
+            status == 200 and not error
+        ):
             return {"id": key, "report": text}
     line = f"{where}: request {key!r} has the status {status}, error {str(error)[:80]}; wanted"
     raise UserError(f"{line} status 200 and one choice: run it again, or take the row out")

@@ -14,24 +14,17 @@ from rrgkern.logps import csrc_launch
 from rrgkern.logps.from_hidden import CSRC_TILES, TORCH_TILES, fwd
 from rrgkern.logps.inputs import FromLogits
 from rrgkern.logps.reference import softmax_stats_reference
-from tests.products import more
-from tests.rrgkern.backends import ISAS
+from tests.rrgkern.backends import each_isa
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import Problem, check, problem
 from tests.rrgkern.logps.test_from_logits_accuracy import compiled_cpu, through_op
 
+isa = each_isa
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
     pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors"),
 ]
-
-
-@pytest.fixture(params=[ISAS[-1], *more(*ISAS[:-1])])
-def isa(request, monkeypatch) -> str:
-    monkeypatch.setenv("RRGKERN_CPU", request.param)
-    assert csrc.load().cpu_isa() == request.param
-    return request.param
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -12,22 +12,16 @@ from rrgkern.policy_loss import csrc_launch
 from rrgkern.policy_loss.from_logits import op as from_logits
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import policy_loss_reference
-from tests.products import more
-from tests.rrgkern.backends import ISAS, by_threads, csrc_alone
+from tests.rrgkern.backends import by_threads, csrc_alone, each_isa
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss import test_kernel as kernel
 from tests.rrgkern.policy_loss.cases import Batch, batch, check_fp32
 from tests.rrgkern.policy_loss.from_logits import cases
 from tests.rrgkern.policy_loss.test_api import BAD, call
 
+isa = each_isa
 LEVELS = ("token", "sequence", "sequence_token")
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
-
-
-@pytest.fixture(params=[ISAS[-1], *more(*ISAS[:-1])])
-def isa(request, monkeypatch) -> str:
-    monkeypatch.setenv("RRGKERN_CPU", request.param)
-    return request.param
 
 
 def serve(data: Batch, spec: PolicyLoss) -> tuple[Tensor, ...]:

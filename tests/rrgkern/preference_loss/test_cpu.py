@@ -12,8 +12,7 @@ from torch import Tensor
 from rrgkern import preference_loss
 from rrgkern.preference_loss import op
 from rrgkern.preference_loss.op import preference_loss_fwd
-from tests.products import more
-from tests.rrgkern.backends import ISAS, by_threads, csrc_alone
+from tests.rrgkern.backends import by_threads, csrc_alone, each_isa
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.preference_loss import test_kernel as kernel
 from tests.rrgkern.preference_loss.cases import Batch, batch, reference
@@ -21,13 +20,8 @@ from tests.rrgkern.preference_loss.cases import Batch, batch, reference
 pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
 SHAPES = [*kernel.SHAPES, {"masked": False}]
 LENGTHS = [(0,), (0, 0), (1,), (4, 0, 0), (257,), (0, 256, 0)]
+isa = each_isa
 launch = op.launch
-
-
-@pytest.fixture(params=[ISAS[-1], *more(*ISAS[:-1])])
-def isa(request, monkeypatch) -> str:
-    monkeypatch.setenv("RRGKERN_CPU", request.param)
-    return request.param
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -76,13 +76,14 @@ def test_forty_reports_and_a_policy_are_moved_and_checked(tmp_path, capsys, monk
         rows.writerow(["id", "images", "report"])
         for one in (study for of in splits.values() for study in of):
             images = "|".join(f"drawn/images/{path}" for path in one["image_path"])
-            rows.writerow([one["id"], images, one["report"]])
+            rows.writerow([one["id"], images, f"Kein Erguss ({one['id']})."])
     shutil.copytree(tiny_directory(), here / "policy")
     words = ["--data", str(here / "mine.csv"), "--policy", str(here / "policy")]
     monkeypatch.setattr(model_check, "WIDTH", 64)
     monkeypatch.setattr(model_check, "HEIGHT", 48)
     assert main(["init", str(here / "experiment"), *words, "--step"]) == 0
-    _, verdict, *_, sft, rl = capsys.readouterr().out.splitlines()
+    _, verdict, *lines, sft, rl = capsys.readouterr().out.splitlines()
+    assert any("40 of 40 reports have none" in line and "English?" in line for line in lines)
     for line, steps in ((sft, "sft update of 16 .* s; 21"), (rl, "rl update of 8 .* s; 20")):
         assert re.match(f"# step: one {steps} as long are [0-9.]+ minutes at most: no", line)
         assert line in (here / "experiment" / "README.md").read_text().splitlines()
