@@ -110,19 +110,19 @@ LONG_FILES = {
 # them.
 CAPS: dict[str, float] = {
     "rrgkern": 13_525,
-    "rrgclinical": 19_519,
-    "rrgdata": 8_297,
+    "rrgclinical": 19_518,
+    "rrgdata": 8_295,
     "rrgpolicy": 9_149,
     "rrgreport": 2_557,
-    "rrgtrain": 17_628,
+    "rrgtrain": 17_624,
     "csrc": 5_759,
-    "packages and csrc": 76_434,
-    "tests": 71_964,
+    "packages and csrc": 76_427,
+    "tests": 71_960,
     "files but findings": 1_160,
     "Makefile targets": 18,
     "docs pages": 24,
     "refusals, % of packages": 5.5,
-    "before step 1": 11_310,
+    "before step 1": 11_280,
 }
 
 FIRST_LINE_WORDS = 15
