@@ -265,8 +265,10 @@ class AxesWatch:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Put it back in the order of ids, in which older checkpoints are not."""
         self.axes.past = []
         for one in saved["past"]:
-            studies, reward = tuple(one["studies"]), one["reward"].numpy()
-            counts = {name: tuple(of.numpy()) for name, of in one["counts"].items()}
-            self.axes.past.append(Validated(studies, reward, counts))
+            ids, order = one["studies"], np.argsort(one["studies"], kind="stable")
+            counts = {name: tuple(of.numpy()[:, order]) for name, of in one["counts"].items()}
+            studies = tuple(ids[i] for i in order)
+            self.axes.past.append(Validated(studies, one["reward"].numpy()[order], counts))
