@@ -106,10 +106,7 @@ def alone(name: str) -> ModuleType:
     Those of trainers ask for a GPU, or for engines that a loss does not need.
     """
     first, *rest = name.split(".")
-    spec = find_spec(first)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"No module named {first!r}", name=first)
-    place, above = Path(spec.submodule_search_locations[0]), first
+    place, above = _folder_of(first), first
     for part in rest:
         if above not in sys.modules:
             module = ModuleType(above)
@@ -159,10 +156,7 @@ def methods_of(package: str, file: str, class_: str, names: Cells, **space: Any)
     For a trainer whose base classes are of releases that its losses do not need. The methods are
     functions of a `self` that the caller makes. space: what they take from the file's imports.
     """
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    path = Path(spec.submodule_search_locations[0]) / file
+    path = _folder_of(package) / file
     tree = ast.parse(path.read_text("utf-8"))
     (owner,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == class_)
     taken: list[ast.stmt] = [n for n in tree.body if isinstance(n, ast.Assign) and _literal(n)]
@@ -170,6 +164,13 @@ def methods_of(package: str, file: str, class_: str, names: Cells, **space: Any)
     alone = ast.Module([*ast.parse("from __future__ import annotations").body, *taken], [])
     exec(compile(alone, str(path), "exec"), space)
     return SimpleNamespace(**space)
+
+
+def _folder_of(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return Path(spec.submodule_search_locations[0])
 
 
 def _literal(assigned: ast.Assign) -> bool:

@@ -295,22 +295,37 @@ def of_swift() -> Iterator[Row]:
     of_metrics: dict[str, Any] = {"nanmin": torch.nan_to_num, "nanmax": torch.nan_to_num}
     trainer = methods_of(*place, (*inner, "_compute_loss_and_metrics"), torch=torch, **of_metrics)
     nothing = SimpleNamespace(gather_for_metrics=lambda value: value, num_processes=1)
-    defaults: dict[str, Any] = {
-        **dict.fromkeys(("beta", "sdar_loss_coef"), 0.0),
-        **dict.fromkeys(("compute_entropy", "overlong_filter", "_has_teacher"), False),
-        **dict.fromkeys(("log_rollout_offpolicy_metrics", "kl_in_reward"), False),
-        **dict.fromkeys(("rollout_importance_sampling_mode", "off_policy_sequence_mask_delta")),
-        **{"chord_sft_iterator": None, "disable_rollout_importance_sampling": True},
-        **{"model": SimpleNamespace(training=False), "accelerator": nothing},
-        **{"args": SimpleNamespace(delta=None), "epsilon_low": EPS, "max_completion_length": 12},
-        **{"tau_pos": 1.0, "tau_neg": 1.05, "real_tau": 0.5, "num_generations": 4},
-        **{"fipo_gamma": 2 ** (-1 / 32), "fipo_clip_range": 0.2, "fipo_clip_high_only": True},
-        "fipo_safety_threshold": 4.0,
-    }
 
     def compute(loss: str, level: str, batch: Batch) -> Tensor:
-        self = SimpleNamespace(**defaults, loss_type=loss, importance_sampling_level=level)
-        self.epsilon_high = 5.0 if loss == "cispo" else EPS
+        self = SimpleNamespace(
+            accelerator=nothing,
+            args=SimpleNamespace(delta=None),
+            beta=0.0,
+            chord_sft_iterator=None,
+            compute_entropy=False,
+            disable_rollout_importance_sampling=True,
+            epsilon_high=5.0 if loss == "cispo" else EPS,
+            epsilon_low=EPS,
+            fipo_clip_high_only=True,
+            fipo_clip_range=0.2,
+            fipo_gamma=2 ** (-1 / 32),
+            fipo_safety_threshold=4.0,
+            _has_teacher=False,
+            importance_sampling_level=level,
+            kl_in_reward=False,
+            log_rollout_offpolicy_metrics=False,
+            loss_type=loss,
+            max_completion_length=batch.mask.shape[1],
+            model=SimpleNamespace(training=False),
+            num_generations=4,
+            off_policy_sequence_mask_delta=None,
+            overlong_filter=False,
+            real_tau=0.5,
+            rollout_importance_sampling_mode=None,
+            sdar_loss_coef=0.0,
+            tau_neg=1.05,
+            tau_pos=1.0,
+        )
         self._get_per_token_logps_and_entropies = lambda *_, **__: (batch.logps, None)
         for name in inner:
             setattr(self, name, partial(getattr(trainer, name), self))

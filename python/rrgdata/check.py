@@ -98,15 +98,13 @@ def try_properties(studies: Sequence[Study]) -> Iterator[list[str]]:
     ways: dict[str, Write] = {f"{case.__name__} case": case for case in (str.upper, str.lower)}
     for width in (40, 66, 80, 100):
         ways[f"wrapped at {width}"] = partial(wrapped, width=width)
-        ways[f"wrapped at {width}, capitals"] = partial(_in_capitals, width)
+        ways[f"wrapped at {width}, capitals"] = partial(
+            lambda w, text: wrapped(text.upper(), w), width
+        )
     yield from _tried(studies, places, str, ways)
     for shape, name in ((wrapped, "wrapped"), (a_line_each, "a line each")):
         ends = {f"{name}, by {carrier}": write for carrier, write in CARRIERS.items()}
         yield from _tried(studies, places, shape, ends)
-
-
-def _in_capitals(width: int, text: str) -> str:
-    return wrapped(text.upper(), width)
 
 
 def _marked(mark: str) -> Write:

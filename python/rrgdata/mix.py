@@ -84,11 +84,12 @@ def _read(
 
 
 def repeated(studies: Sequence[Study], weight: float, mark: str) -> list[Study]:
-    """List the studies `weight` times; an id again ends in `mark` and its pass."""
+    """List the studies `weight` times, evenly spaced ones for a part of a pass."""
     size = len(studies)
     passes, rest = divmod(round(weight * size), size)
     places = [(i, again) for again in range(passes) for i in range(size)]
     places += [(k * size // rest, passes) for k in range(rest)]
+    # an id that comes again ends in `mark` and the number of its pass
     ids = [studies[i].id + (f"{mark}{again + 1}" if again else "") for i, again in places]
     return [replace(studies[i], id=name) for (i, _), name in zip(places, ids, strict=True)]
 

@@ -110,13 +110,13 @@ LONG_FILES = {
 # them.
 CAPS: dict[str, float] = {
     "rrgkern": 13_525,
-    "rrgclinical": 19_518,
-    "rrgdata": 8_295,
+    "rrgclinical": 19_517,
+    "rrgdata": 8_294,
     "rrgpolicy": 9_149,
     "rrgreport": 2_557,
-    "rrgtrain": 17_624,
+    "rrgtrain": 17_623,
     "csrc": 5_759,
-    "packages and csrc": 76_427,
+    "packages and csrc": 76_424,
     "tests": 71_960,
     "files but findings": 1_160,
     "Makefile targets": 18,

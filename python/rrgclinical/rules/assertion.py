@@ -31,8 +31,8 @@ _SIGNS = re.compile(f"[{JOINER}{''.join(map(chr, _LETTERS))}]")
 """What is not read as it stands: nothing within a word, or several letters."""
 _DENIAL = r"(?:no|none|nil|zero|neg|[-\u2013\u2212]ve|negative|absent)\b"
 _OPEN = (
-    r"\s(?:(?:is|remains?)\s(?:un(?:clear|certain|known)|indeterminate|not\s(?:clear|certain"
-    r"|known))|(?:cannot|(?:can|could)\snot)\sbe\s(?:determined|decided|told|said|ascertained|established))"
+    r"\s(?:(?:is|remains?)\s(?:(?:un|not\s)(?:clear|certain|known)|indeterminate)|(?:cannot|(?:can"
+    r"|could)\snot)\sbe\s(?:determined|decided|told|said|ascertained|established))"
 )
 _MINUS = r"[(\[][-\u2013\u2212][)\]]"
 # "Is there an effusion? No.", "Effusion no." and "Effusion: N", "(-)" answer a heading. Without its

@@ -173,9 +173,10 @@ def denial_behind(events: Sequence[Event], index: int) -> Event | None:
 
 def ends_sentence(events: Sequence[Event], index: int) -> bool:
     """True when nothing that tells of a finding follows in the clause."""
-    for place in range(index + 1, min(len(events), index + 1 + _FAR)):
-        cues = events[place].cues
-        if cues & {Cue.END} or (Cue.BREAK in cues and events[place].end - events[place].start == 1):
+    for event in events[index + 1 : index + 1 + _FAR]:
+        cues = event.cues
+        # a semicolon breaks off, no "but"
+        if cues & {Cue.END} or (Cue.BREAK in cues and event.end - event.start == 1):
             return True
         if not cues & {Cue.SUBJECT, Cue.ADVICE, Cue.PREPOSITION}:
             return False

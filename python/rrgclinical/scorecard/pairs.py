@@ -57,7 +57,7 @@ def pair_reports(
     systems = {}
     for name, reports in predictions.items():
         texts = [text for (text,) in reports.texts]
-        if by == "row":
+        if by == "row" or {f.path.suffix.lower() for f in (reports, references)} == {".txt"}:
             _check_rows(reports, references)
         else:
             texts = _by_id(name, reports, references, missing, extra, notes)
@@ -84,8 +84,6 @@ def _by_id(
                 f"with {setting}, or join the files by their order with eval.join=row"
             )
     assert reports.ids is not None and references.ids is not None
-    if {file.path.suffix.lower() for file in (reports, references)} == {".txt"}:
-        _check_rows(reports, references)
     written = {i: text for i, (text,) in zip(reports.ids, reports.texts, strict=True)}
     ids = set(references.ids)
     lacking = [i for i in references.ids if i not in written]

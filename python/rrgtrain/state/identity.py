@@ -181,8 +181,9 @@ def require_equal_start(parts: Mapping[str, RunPart]) -> None:
         "every node",
     )
     require_same_on_ranks(code(), "runs {}; install the same on every node", shown=True)
+    of_code = [key for key in parts if key.startswith(_BEHIND) and ": " in key]
     require_same_on_ranks(
-        {k.removeprefix(_BEHIND): part.digest for k, part in parts.items() if _is_code(k)},
+        {key.removeprefix(_BEHIND): parts[key].digest for key in of_code},
         "runs other code than rank 0 ({}); give every node the same file, or one that all nodes "
         "mount",
     )
@@ -227,10 +228,6 @@ def _digest_of_studies(studies: list[Study]) -> str:
         row = [study.id, study.report, study.labels, study.expert, images, *context]
         digest.update(json.dumps(row, default=str).encode())
     return digest.hexdigest()[:8]
-
-
-def _is_code(key: str) -> bool:
-    return key.startswith(_BEHIND) and ": " in key
 
 
 def _changed(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

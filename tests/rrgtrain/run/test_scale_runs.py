@@ -187,8 +187,7 @@ ADAPTER = [
 
 
 def started(home: Path, *more: str, at: At | None = None, status: int = 75) -> list[Done]:
-    words = (*RUN, "scale.mode=fsdp2", *more)
-    return on_ranks(*words, cwd=home, at=at, statuses=[status, status])
+    return on_ranks(*RUN, "scale.mode=fsdp2", *more, cwd=home, at=at, statuses=[status] * 2)
 
 
 def close(one: Path, two: Path) -> None:

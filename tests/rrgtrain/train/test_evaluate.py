@@ -204,10 +204,6 @@ def dropped(text: str, seed: int) -> str:
     return f"{'. '.join(kept or ['The lungs are clear'])}."
 
 
-def swapped(text: str) -> str:
-    return text.replace("left", "L").replace("right", "left").replace("L", "right")
-
-
 def validations(policy, terms, watch=None):
     """Rows of six validations; `policy` maps the training done, 0 to 1, to reports."""
     rewards = RewardService(RewardSettings(terms=terms))
@@ -219,6 +215,7 @@ def term(function) -> dict[str, float]:
     return {f"{__name__}:{function.__name__}": 1.0}
 
 
+SWAPPED = [x.replace("left", "L").replace("right", "left").replace("L", "right") for x in TEXTS]
 GAMES = {
     "template": (lambda t: mixture([TEMPLATE] * len(TEXTS), OTHERS, t, 1), share_of_template,
                  {"critical_found"}),
@@ -230,7 +227,7 @@ HEALTHY = {
     "other patients' reports become right": lambda t: mixture(TEXTS, OTHERS, t, 4),
     "what was dropped comes back": lambda t: mixture(
         TEXTS, [dropped(x, i) for i, x in enumerate(TEXTS)], t, 5),
-    "sides become right": lambda t: mixture(TEXTS, [swapped(x) for x in TEXTS], t, 6),
+    "sides become right": lambda t: mixture(TEXTS, SWAPPED, t, 6),
 }  # fmt: skip
 
 
