@@ -162,13 +162,14 @@ def refuse_stale(backbone: Backbone, cache: Any) -> None:
 
 def features(backbone: Backbone, prompt: EncodedPrompt) -> Any:
     """Compute the features of a prompt's images, or take them from a fresh cache."""
-    cache = backbone.vision_cache
-    own = None if cache is None else cache.get(prompt.key)
+    # the sampler's own tower call keeps embeddings there, by the key alone
+    cache, key = backbone.vision_cache, f"{prompt.key}, by the family"
+    own = None if cache is None else cache.get(key)
     if own is None:
         own = backbone.family.features(backbone.backbone, pixels(backbone, prompt))
         if cache is not None:
             own = tree_map(lambda t: t.detach() if torch.is_tensor(t) else t, own)
-            cache[prompt.key] = own
+            cache[key] = own
     return own
 
 

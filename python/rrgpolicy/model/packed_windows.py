@@ -82,9 +82,8 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
 
 def _serves_varlen(query: Tensor) -> bool:
     """Tell whether torch's varlen attention computes in this dtype on this device."""
-    if query.device.type != "cuda" or query.dtype not in (torch.bfloat16, torch.float16):
-        return False
-    return torch.cuda.get_device_capability(query.device) >= (8, 0)
+    fits = query.device.type == "cuda" and query.dtype in (torch.bfloat16, torch.float16)
+    return fits and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 def _varlen(

@@ -67,6 +67,11 @@ def test_rollout_update_and_reference_share_one_pass() -> None:
     assert passes.call_count == 2
     hidden_states(policy, [prompt(policy, "ssss", 1)], ids[:1])
     assert passes.call_count == 3
+    packed = hidden_states(policy, prompts, ids)[0]
+    policy.sharing = "cache"  # whose forward keeps what the family makes of the pictures
+    for _ in range(2):
+        torch.testing.assert_close(hidden_states(policy, prompts, ids)[0], packed)
+    assert passes.call_count == 5
 
 
 def test_bits_do_not_depend_on_company_or_on_what_was_kept() -> None:
