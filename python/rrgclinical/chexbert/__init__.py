@@ -6,9 +6,4 @@ from rrgclinical.chexbert.labeller import CheXbertLabeller
 from rrgclinical.chexbert.saliency import piece_saliency, token_saliency_weights
 from rrgclinical.labels import to_classification
 
-__all__ = [
-    "CheXbertLabeller",
-    "piece_saliency",
-    "to_classification",
-    "token_saliency_weights",
-]
+__all__ = ["CheXbertLabeller", "piece_saliency", "to_classification", "token_saliency_weights"]

@@ -110,7 +110,9 @@ def _train(
     for step in range(steps):
         # Half of them whole: shuffles alone would teach neither their lengths nor their order.
         texts = [" ".join(reports[int(i)]) for i in rng.integers(0, len(reports), BATCH // 2)]
-        texts += [_shuffled(sentences, longest, rng) for _ in range(BATCH - len(texts))]
+        for _ in range(BATCH - len(texts)):
+            drawn = rng.integers(0, len(sentences), int(rng.integers(1, longest + 1)))
+            texts.append(" ".join(sentences[int(i)] for i in drawn))
         ids, mask = pad(labeller.tokenize(texts), labeller.tokenize.pad, labeller.device)
         logits = network(network.word_embeddings(ids), mask)
         labels = torch.from_numpy(teacher.label(texts)).long()
@@ -124,8 +126,3 @@ def _train(
         optimizer.step()
         each()
     network.eval().requires_grad_(False)
-
-
-def _shuffled(sentences: Sequence[str], longest: int, rng: np.random.Generator) -> str:
-    count = int(rng.integers(1, longest + 1))
-    return " ".join(sentences[int(i)] for i in rng.integers(0, len(sentences), count))

@@ -89,7 +89,12 @@ def read_archive(weights: str | Path | None, model_type: str | None) -> Archive:
         path = Path(weights).expanduser()
     if not path.exists():
         raise UserError(f"radgraph: no file or folder {path}; wanted {SOURCE}: {OFFLINE}")
-    files = _folder(path) if path.is_dir() else _tar(path)
+    files: dict[str, Path | bytes]
+    if path.is_dir():
+        own = [*(path / name for name in _FILES), *path.glob("vocabulary/*_labels.txt")]
+        files = {file.relative_to(path).as_posix(): file for file in own if file.is_file()}
+    else:
+        files = _tar(path)
     if absent := [name for name in _FILES if name not in files]:
         raise UserError(f"{path} lacks {' and '.join(absent)}; wanted {SOURCE}")
     labels = {
@@ -127,11 +132,6 @@ def unpack(place: str | Path, folder: Path) -> None:
         return
     with open_gzip(path) as inflated, tarfile.open(fileobj=inflated, mode="r:") as tar:
         tar.extractall(folder, filter="data")
-
-
-def _folder(path: Path) -> dict[str, Path | bytes]:
-    files = [*(path / name for name in _FILES), *path.glob("vocabulary/*_labels.txt")]
-    return {file.relative_to(path).as_posix(): file for file in files if file.is_file()}
 
 
 def _tar(path: Path) -> dict[str, Path | bytes]:

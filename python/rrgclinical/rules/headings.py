@@ -66,12 +66,17 @@ def settle(
         )
         named = {draft.concept for draft in told}
         columns = {column for concept in named for column in CONCEPTS[concept].states}
+        # a dash may be an aside: "opacities -- no effusion" denies the one finding alone
+        families = {CONCEPTS[concept].family for concept in named}
+        aside = bool(told) and Cue.DASH in events[heading.colon].cues
         for index in ordered[first:parted]:
             draft = drafts[index]
             if draft.status != ClassId.POSITIVE:
                 continue
             if draft.concept in named or columns.intersection(CONCEPTS[draft.concept].states):
                 gone.add(index)
+            elif aside and CONCEPTS[draft.concept].family not in families:
+                continue
             elif denied and not (told and draft.attributes):
                 draft.status = ClassId.NEGATIVE
     return [draft for index, draft in enumerate(drafts) if index not in gone]

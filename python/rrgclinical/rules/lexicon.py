@@ -21,7 +21,7 @@ _CACHE_WORDS = 1 << 16
 # statements only before a word that can open one.
 _MARK = (
     r"(?<!\w)[-\u2013\u2212]ve\b|-free\b|[,;:()/?|\u2014]|(?<!-)--(?!-)"
-    r"|(?<=\s)(?:[\u2013\u2022*])(?=\s)|(?<=\s)-(?=\s(?:no|not|none|nil|zero|mild|small"
+    r"|(?<=\s)(?:[\u2013\u2022*])(?=\s)|(?<=\s)-(?=\s+(?:no|not|none|nil|zero|mild|small"
     r"|moderate|large|stable|unchanged|likely|new|there)\b)"
 )
 _TOKEN = re.compile(rf"[^\W_]+(?:(?<=\br)/o\b)?|{_MARK}")

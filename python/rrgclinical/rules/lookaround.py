@@ -94,6 +94,21 @@ def opens_statement(events: Sequence[Event], index: int) -> bool:
     return _finding_stands_alone(events, index)
 
 
+def ends_with_placed(events: Sequence[Event], index: int) -> bool:
+    """Tell whether a finding by its place, no large one, ends a list ("left effusion")."""
+    placed = False
+    while events[index].cues <= ATTRIBUTES:
+        if _severity(events[index]) == _LARGE:
+            return False
+        placed |= bool(events[index].cues & _PLACES)
+        index += 1
+    if not placed or Cue.FINDING not in events[index].cues:
+        return False
+    while not (cues := events[index].cues) & ENDS:
+        index += 1
+    return not cues & {Cue.COMMA, Cue.DASH, Cue.AND} or opens_statement(events, index + 1)
+
+
 def or_follows(events: Sequence[Event], index: int) -> bool | None:
     """Ask `Ahead`: does an "or" come before another denial or clause?"""
     for role in events[index].roles:

@@ -51,12 +51,7 @@ def finding(
 ) -> Concept:
     """A finding that counts for the observation it `states` and the one it `suggests`."""
     return Concept(
-        name,
-        family,
-        layout,
-        states=_columns(states),
-        suggests=_columns(suggests),
-        disease=disease,
+        name, family, layout, states=_columns(states), suggests=_columns(suggests), disease=disease
     )
 
 

@@ -13,6 +13,7 @@ from rrgclinical.rules.lookaround import (
     denial_behind,
     ends_segment,
     ends_sentence,
+    ends_with_placed,
     is_of_another,
     leaves_out_finding,
     looks_back,
@@ -24,7 +25,6 @@ from rrgclinical.rules.lookaround import (
     stands_for_finding,
     verb_of_denied,
 )
-from rrgclinical.rules.mention import Draft
 from rrgclinical.rules.parts import IS_LOW, TURNED
 from rrgclinical.rules.statement import Statement
 
@@ -280,6 +280,8 @@ class Scopes(Statement):
         self.clause = self.comma = self.before = self.segment = len(self.drafts)
         self.joined = self.advice = self.examined = False
         self.negate_until = -1
+        if event.end == event.start + 1:  # a mark, no "but"
+            self.pending, self.preposition = [], -9
         self._elided(index)
 
     def _except(self, index: int, event: Event, role: Role) -> None:
@@ -295,6 +297,8 @@ class Scopes(Statement):
         # "no effusion seen, ...", "no effusion or mass, ...": the list of what is denied is over
         denies = self.negate
         closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
+        if self.finding > self.denial >= 0:
+            closed |= Cue.DASH in event.cues or ends_with_placed(self.events, index + 1)
         self._end_statement(index, closed)
         self._place()
         self.aside = self.comma == len(self.drafts)
@@ -341,11 +345,6 @@ class Scopes(Statement):
         draft = self.record.last(self.clause)
         if draft is not None and draft.status == ClassId.POSITIVE:
             draft.status = ClassId.UNCERTAIN
-
-    def _settle_versus(self, draft: Draft) -> None:
-        if self.versus is not None and draft.status == ClassId.POSITIVE:
-            draft.status = ClassId.UNCERTAIN
-        self.versus = None
 
     def _end_statement(self, index: int, closed: bool) -> None:
         """Close denial, doubt and predicates at a comma or "and" that opens a statement."""
@@ -397,3 +396,4 @@ class Scopes(Statement):
             self._colon(index, event, role)
         else:
             self._comma(index, event, role)
+            self.pending, self.preposition = [], -9

@@ -298,7 +298,9 @@ def _lost_blank(text: str, start: int, low: int) -> bool:
     """True for the stop of "apex.There", "NO PTX.STABLE"; "1.5", "e.g", "U.S" hold none."""
     before, after = text[max(start, low - _LOOK_BACK) : low], text[low + 1 : low + _LOOK_BACK]
     word, ahead = _LAST_WORD.search(before.rstrip()), _FIRST_WORD.match(after)
-    if ahead is None or _ADDRESS.search(_around(text, low).lower()):
+    around = text[max(0, low - 4 * _LOOK_BACK) : low].rpartition(" ")[2]
+    around += text[low : low + 4 * _LOOK_BACK].partition(" ")[0]
+    if ahead is None or _ADDRESS.search(around.lower()):
         return False
     if word is None:
         return before[-1:] in ")\"'%]" and ahead["word"][-1].isalpha()
@@ -313,9 +315,3 @@ def _lost_blank(text: str, start: int, low: int) -> bool:
         # "rib 5.No effusion"; "2.No edema" is a list's
         return len(ahead["word"]) > 1 and not _LIST_MARKER.fullmatch(text[start:low].strip())
     return len(said) > 1
-
-
-def _around(text: str, low: int) -> str:
-    """The characters without a blank around a stop."""
-    before = text[max(0, low - 4 * _LOOK_BACK) : low].rpartition(" ")[2]
-    return before + text[low : low + 4 * _LOOK_BACK].partition(" ")[0]

@@ -187,6 +187,11 @@ class Statement:
         self.finding, self.pool, self.after = event.first, [], False
         self.record.add(self.anchor)
 
+    def _settle_versus(self, draft: Draft) -> None:
+        if self.versus is not None and draft.status == ClassId.POSITIVE:
+            draft.status = ClassId.UNCERTAIN
+        self.versus = None
+
     def _place(self) -> None:
         if self.after and self.anchor is not None:
             self.anchor.attributes.extend(self.pool)
@@ -194,7 +199,5 @@ class Statement:
         self.after = False
 
     def _flush(self) -> None:
-        if self.anchor is not None:
-            self.anchor.attributes.extend(self.pool)
-            self.pool = []
-        self.after = False
+        self.after = True
+        self._place()

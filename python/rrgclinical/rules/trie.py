@@ -263,6 +263,4 @@ def _plurals(word: str) -> Iterable[str]:
     for ending, plural in _LATIN:
         if word.endswith(ending) and len(word) > 4:
             return (word + ("es" if ending == "us" else "s"), word[: -len(ending)] + plural)
-    if word.endswith(("s", "x", "ch", "sh")):
-        return (word + "es",)
-    return (word + "s",)
+    return (word + "es",) if word.endswith(("s", "x", "ch", "sh")) else (word + "s",)

@@ -176,6 +176,10 @@ def scorecard(  # noqa: PLR0913
         name: drawn(finding_scores(reading.labels, _truth_of(reading, truth)), everyone)
         for name, reading in readings.items()
     }
+    # measured by experiments/coverage
+    few = (
+        f"{count} {unit} are few: intervals hold within 2 points of their level from {LEAST_SIZE}."
+    )
     return Scorecard(
         len(truth),
         list(readings),
@@ -197,7 +201,7 @@ def scorecard(  # noqa: PLR0913
             f"Intervals resample {unit} only; variation between training seeds is not included.",
             *_undefined(truth),
             *_about_tests(comparisons, settings, unit),
-            *_about_size(count, unit),
+            *([few] if count < LEAST_SIZE else []),
         ],
         count if any(patients) else None,
     )
@@ -339,12 +343,6 @@ def _about_tests(comparisons: Sequence[Comparison], settings: CardSettings, unit
             "few cannot tell them apart."
         )
     return lines
-
-
-def _about_size(count: int, unit: str) -> list[str]:
-    """Say from what size intervals hold; experiments/coverage has measured it."""
-    line = f"{count} {unit} are few: intervals hold within 2 points of their level from"
-    return [f"{line} {LEAST_SIZE}."] if count < LEAST_SIZE else []
 
 
 def _undefined(truth: np.ndarray) -> list[str]:

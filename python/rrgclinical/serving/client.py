@@ -236,11 +236,7 @@ async def verl_reward(  # noqa: PLR0913
 
 
 def swift_reward(
-    completions: Sequence[str],
-    *,
-    column: str = "report",
-    url: str | None = None,
-    **columns: Any,
+    completions: Sequence[str], *, column: str = "report", url: str | None = None, **columns: Any
 ) -> list[float]:
     """Score a batch as an ORM of ms-swift does.
 
