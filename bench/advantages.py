@@ -54,11 +54,7 @@ def test_group_advantages(benchmark, batch, groups):
     bench.compare(
         benchmark,
         make_inputs,
-        shape={
-            "groups": groups,
-            "members": MEMBERS,
-            "flat_groups": groups // 3 if dropped else 0,
-        },
+        shape={"groups": groups, "members": MEMBERS, "flat_groups": groups // 3 if dropped else 0},
         dtype=torch.float32,
         case=f"{STD}, {batch}",
         # A reward read and an advantage written, validity read where there is any; of a group its

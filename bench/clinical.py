@@ -37,12 +37,7 @@ from rrgclinical import Entities
 from rrgclinical.cached import Cached, CachedExtractor, CachedLabeller
 from rrgclinical.chexbert import CheXbertLabeller
 from rrgclinical.metrics import single_report_f1
-from rrgclinical.official import (
-    OfficialCheXbert,
-    OfficialRadGraph,
-    OfficialRaTEScore,
-    Worker,
-)
+from rrgclinical.official import OfficialCheXbert, OfficialRadGraph, OfficialRaTEScore, Worker
 from rrgclinical.radgraph import RadGraph, radgraph_f1
 from rrgclinical.ratescore import RaTEExtractor, affinity
 from rrgkern import ReportEntities, entity_match

@@ -31,11 +31,7 @@ ROOT = Path(__file__).parents[1]
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "python")]
 
-from transformers import (  # noqa: E402
-    AutoConfig,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-)
+from transformers import AutoConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration  # noqa: E402
 
 from bench import rows  # noqa: E402
 from rrgpolicy.model.tiny import build_tiny  # noqa: E402
@@ -58,11 +54,7 @@ TEXT = {
     "num_attention_heads": 16,
     "num_key_value_heads": 2,
     "max_position_embeddings": 128000,
-    "rope_parameters": {
-        "rope_type": "default",
-        "rope_theta": 1e6,
-        "mrope_section": [16, 24, 24],
-    },
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
     "initializer_range": 0.02,
 }
 VISION = {

@@ -308,11 +308,7 @@ class Bench:
         return differences, slow
 
     def _figures(
-        self,
-        measured: timing.Rounds,
-        name: str,
-        floor: float | None,
-        peaks: Mapping[str, float],
+        self, measured: timing.Rounds, name: str, floor: float | None, peaks: Mapping[str, float]
     ) -> dict[str, float]:
         samples, baseline = measured.milliseconds[name], measured.milliseconds[self.baseline]
         ratio = timing.percentiles([s / b for s, b in zip(samples, baseline, strict=True)])

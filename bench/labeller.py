@@ -48,10 +48,7 @@ def iu_xray() -> list[str]:
     ids=["label", "extract"],
 )
 def test_rules(
-    benchmark,
-    read: Callable[[list[str]], object],
-    cold: bool,
-    source: Callable[[], list[str]],
+    benchmark, read: Callable[[list[str]], object], cold: bool, source: Callable[[], list[str]]
 ) -> None:
     reports = source()
     read(reports)

@@ -84,10 +84,7 @@ def chexbert(folder: Path) -> dict[str, Any]:
     lines = [places.get(row) or next(words, f"[unused{row}]") for row in range(30_522)]
     vocabulary.write_text("".join(f"{line}\n" for line in lines))
     files = {"weights": str(folder / "weights.pth"), "tokenizer": str(folder)}
-    return {
-        **{"terms": {"label_f1": 1.0}, "labeller": "chexbert"},
-        "options": {"chexbert": files},
-    }
+    return {**{"terms": {"label_f1": 1.0}, "labeller": "chexbert"}, "options": {"chexbert": files}}
 
 
 CASES = {

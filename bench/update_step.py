@@ -109,10 +109,7 @@ class Ours:
         case = self.case
         seeds = [[b * case.members + m for m in range(case.members)] for b in range(case.groups)]
         request = SamplingRequest(
-            self.prompts,
-            group=self.case.members,
-            max_new_tokens=self.case.length,
-            seeds=seeds,
+            self.prompts, group=self.case.members, max_new_tokens=self.case.length, seeds=seeds
         )
         rollouts = generate(self.policy, request)
         return [[r.ids for r in group] for group in rollouts]

@@ -28,11 +28,7 @@ from rrgclinical.text import meteor, sentence_bleu
 
 REFERENCE = "The heart is normal in size. There is a small left pleural effusion. No pneumothorax."
 ALIKE = "The heart is normal in size.\nSmall left pleural effusions. No pneumothorax."
-PAIRS = (
-    ("No acute process", "No acute process"),
-    (ALIKE, REFERENCE),
-    (ALIKE.upper(), REFERENCE),
-)
+PAIRS = (("No acute process", "No acute process"), (ALIKE, REFERENCE), (ALIKE.upper(), REFERENCE))
 PRESENT, ABSENT = "Observation::definitely present", "Observation::definitely absent"
 ANATOMY = "Anatomy::definitely present"
 FINDINGS = (
@@ -103,10 +99,7 @@ def of_sacrebleu(report: str, reference: str) -> Values:
     import sacrebleu
 
     value = sacrebleu.sentence_bleu(report, [reference]).score / 100
-    return {
-        ("BLEU-4", "sentence (default)"): value,
-        **compared("sacrebleu", report, reference),
-    }
+    return {("BLEU-4", "sentence (default)"): value, **compared("sacrebleu", report, reference)}
 
 
 def of_java() -> list[Values]:

@@ -3,13 +3,4 @@
 from experiments.head_epilogue.card import TILES, Card, Plan, Tiles, choose
 from experiments.head_epilogue.head import gradients, statistics, with_gradients
 
-__all__ = [
-    "TILES",
-    "Card",
-    "Plan",
-    "Tiles",
-    "choose",
-    "gradients",
-    "statistics",
-    "with_gradients",
-]
+__all__ = ["TILES", "Card", "Plan", "Tiles", "choose", "gradients", "statistics", "with_gradients"]

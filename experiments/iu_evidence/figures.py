@@ -35,9 +35,7 @@ STYLE = (
     + "".join(
         f".{name}{{stroke:{colour}}}circle.{name}{{fill:{colour};stroke:none}}"
         for name, colour in zip(
-            COLOURS,
-            ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#333333"),
-            strict=True,
+            COLOURS, ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#333333"), strict=True
         )
     )
 )

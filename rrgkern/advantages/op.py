@@ -68,12 +68,7 @@ def as_passed(
 
 
 def _outputs(
-    rewards: Tensor,
-    group_offsets: Tensor,
-    valid: Tensor | None,
-    std: str,
-    eps: float,
-    finite: bool,
+    rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float, finite: bool
 ) -> Outputs | None:
     outputs: Outputs = _fresh(rewards, group_offsets, valid, std, eps)
     ready = csrc.load().group_advantages_cpu(

@@ -133,10 +133,7 @@ def members(mask: int) -> list[int]:
 
 
 def edit_plan_reference(
-    x: SentenceEntities,
-    y: SentenceEntities,
-    seeds: Tensor,
-    options: EditOptions,
+    x: SentenceEntities, y: SentenceEntities, seeds: Tensor, options: EditOptions
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Plan each pair: rule, sentence, reference and count of an `EditScript`."""
     rule, sentence, reference, edits_made = blank_script(seeds, options.width)

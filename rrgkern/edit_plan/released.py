@@ -40,10 +40,7 @@ class Report:
 
 
 def released_reference(
-    x: SentenceEntities,
-    y: SentenceEntities,
-    seeds: Tensor,
-    options: ReleasedOptions,
+    x: SentenceEntities, y: SentenceEntities, seeds: Tensor, options: ReleasedOptions
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(rule [R, 1] int8, sentence and reference [R, 1] int32, count [R] int32)."""
     edits = []
@@ -57,11 +54,7 @@ def released_reference(
 
 
 def released_edit(
-    x: Report,
-    y: Report,
-    cosine: list[list[float]],
-    options: ReleasedOptions,
-    seed: int,
+    x: Report, y: Report, cosine: list[list[float]], options: ReleasedOptions, seed: int
 ) -> tuple[Rule, int, int]:
     """Choose the one edit of a report pair, in the order replace, delete, add."""
     _, tau, tau_replace, neg_weight = options

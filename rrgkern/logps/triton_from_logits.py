@@ -30,12 +30,7 @@ from rrgkern.logps.inputs import (
 )
 from rrgkern.logps.online_softmax import FAR, LOG2E, SoftmaxStats, stats_dtype
 from rrgkern.ops import pack
-from rrgkern.triton_lib.softmax_row import (
-    close_row,
-    gradient_at_target,
-    gradient_block,
-    sum_row,
-)
+from rrgkern.triton_lib.softmax_row import close_row, gradient_at_target, gradient_block, sum_row
 
 NUM_WARPS = 8
 # Loads in flight per thread: of 128 bits, or of one column each where rows are not aligned.

@@ -31,12 +31,7 @@ from rrgkern.logps.online_softmax import (
 )
 from rrgkern.triton_lib import launch_options
 from rrgkern.triton_lib import math as lib
-from rrgkern.triton_lib.softmax_row import (
-    across_lanes,
-    fold,
-    gradient_at_target,
-    gradient_block,
-)
+from rrgkern.triton_lib.softmax_row import across_lanes, fold, gradient_at_target, gradient_block
 
 NUM_WARPS = 4
 # Left alone, the assembler spills a few values of a row in fp64 for a warp more.

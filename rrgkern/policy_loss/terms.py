@@ -142,12 +142,7 @@ def surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
     if spec.surrogate == "sapo":
         return spec.sapo_tau_pos, spec.sapo_tau_neg, 0.0, 0.0
     if spec.surrogate == "vespo":
-        return (
-            spec.vespo_k_pos,
-            spec.vespo_lambda_pos,
-            spec.vespo_k_neg,
-            spec.vespo_lambda_neg,
-        )
+        return (spec.vespo_k_pos, spec.vespo_lambda_pos, spec.vespo_k_neg, spec.vespo_lambda_neg)
     return (*clip_bounds(spec), 0.0)
 
 

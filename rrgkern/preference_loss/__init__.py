@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from rrgkern.preference_loss.api import (
-    PreferenceLossOutput,
-    preference_advantages,
-    preference_loss,
-)
+from rrgkern.preference_loss.api import PreferenceLossOutput, preference_advantages, preference_loss
 from rrgkern.preference_loss.inputs import PreferencePairs
 from rrgkern.preference_loss.pairs import oracle_pairs
 

@@ -31,9 +31,7 @@ def pair_losses(margin: Tensor, weight: Tensor) -> Tensor:
     return torch.where(weight != 0, -weight.double() * F.logsigmoid(margin), 0.0)
 
 
-def preference_loss_reference(
-    inputs: PreferenceInputs,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def preference_loss_reference(inputs: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute the loss, its gradient, the same as advantages, and metrics, summed in fp64.
 
     Args:

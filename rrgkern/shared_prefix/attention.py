@@ -57,11 +57,7 @@ def attention_layout(batch: SharedPrefixBatch) -> AttentionLayout:
 
     causal = in_suffix.new_ones(longest, longest).tril()
     visible = torch.cat(
-        [
-            in_prefix[group][:, None].expand(-1, longest, -1),
-            causal.expand(len(lengths), -1, -1),
-        ],
-        2,
+        [in_prefix[group][:, None].expand(-1, longest, -1), causal.expand(len(lengths), -1, -1)], 2
     )
     source = torch.zeros(batch.group.numel(), dtype=torch.int64, device=device)
     source[prefix[in_prefix]] = in_prefix.flatten().nonzero().squeeze(1)

@@ -102,10 +102,7 @@ SAME_NAME: set[str] = set()
 
 FILE_LINES = 400
 # Longer files, and how long they may be.
-LONG_FILES = {
-    "bench/update_step.py": 465,
-    "csrc/edit_plan/edit_plan.h": 474,
-}
+LONG_FILES = {"bench/update_step.py": 465, "csrc/edit_plan/edit_plan.h": 474}
 # What the tree may weigh (`weight.weights`). They only fall: `python -m tests.house --caps` lowers
 # them.
 CAPS: dict[str, float] = {

@@ -58,11 +58,7 @@ def system_of(
 
 
 def finish(
-    stages: Stages,
-    title: str,
-    evaluations: Evaluated,
-    *,
-    tables: bool = False,
+    stages: Stages, title: str, evaluations: Evaluated, *, tables: bool = False
 ) -> RunSummary | None:
     """Score what was written; rank 0 leaves the run's files and page.
 

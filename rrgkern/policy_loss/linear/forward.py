@@ -21,12 +21,7 @@ from torch import Tensor
 
 from rrgkern.logps.head import Head, tiled_forward
 from rrgkern.policy_loss.inputs import PolicyInputs
-from rrgkern.policy_loss.linear.gradients import (
-    Directions,
-    Plan,
-    directions,
-    gradients_in_forward,
-)
+from rrgkern.policy_loss.linear.gradients import Directions, Plan, directions, gradients_in_forward
 from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.linear.rows import RowSelection, rows_with_gradient, select
 from rrgkern.policy_loss.op import loss_of_logps

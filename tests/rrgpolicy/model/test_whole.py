@@ -140,10 +140,7 @@ SPOILT_ADAPTER = {
     "shape": (tensors(lambda s: s.update({min(s): torch.zeros(3, 3)}), ADAPTER), "size mismatch"),
     "empty": (cut(ADAPTER, 0), "SafetensorError"),
     "gone": (gone(ADAPTER), "and no adapter_model.safetensors"),
-    "pickle": (
-        pickled(ADAPTER, "adapter_model.bin"),
-        "the file holds code (tests.pickled.run)",
-    ),
+    "pickle": (pickled(ADAPTER, "adapter_model.bin"), "the file holds code (tests.pickled.run)"),
     "settings": (text("adapter_config.json", "{"), "JSONDecodeError"),
     "no base": (settings("adapter_config.json", base_model_name_or_path=None), "names no base"),
 }
