@@ -15,7 +15,7 @@ from rrgtrain.recipe_files import recipe_folder
 from rrgtrain.schema import Recipe
 from tests.rrgpolicy.model.common import study
 from tests.rrgtrain.recipes.loaded import LAYERS, PAPER, loaded
-from tests.rrgtrain.recipes.test_recipes import COMMANDS
+from tests.rrgtrain.recipes.test_recipes import COMMANDS, ROWS
 from tests.rrgtrain.recipes.test_rows import of
 
 # recipe, key, value, where it is printed
@@ -74,13 +74,10 @@ PLUS, BALANCED = ("chexpert_plus", 40_463), ("chexpert_plus", 1000)  # DEER, tab
 
 # recipe of the row's command: stage, (data, samples), steps where they are printed or passes, judge
 PRINTED_ROWS: dict[str, tuple[str, tuple[str, int], int, str]] = {
+    **{n: ("EditGRPO rl", MIMIC, 1000, "reward") for n in ("grpo", "dr_grpo", "dr_grpo_resample")},
     **{
-        n: ("EditGRPO rl", MIMIC, 1000, "reward")
-        for n in ("grpo", "dr_grpo", "dr_grpo_resample", "editgrpo", "editgrpo_norm")
-    },
-    **{
-        f"editgrpo_{n}": ("EditGRPO rl", MIMIC, 1000, "reward")
-        for n in ("para", "prior", "released")
+        f"editgrpo{n}": ("EditGRPO rl", MIMIC, 1000, "reward")
+        for n in ("", "_norm", "_para", "_prior", "_released")
     },
     "editgrpo_rexgradient": ("EditGRPO rl", REX, 600, "reward"),
     "editgrpo_iu_xray": ("EditGRPO rl", IU, 1, "reward"),
@@ -106,11 +103,11 @@ PRINTED_ROWS: dict[str, tuple[str, tuple[str, int], int, str]] = {
         for on, data in (("", IMAGES), ("+mrg_r1_mimic", STUDIES))
     },
     "deer_sft": ("DEER sft", R2GEN, 1, "sample_f1"),
-    **{
-        n: ("DEER rl", R2GEN, 1, "sample_f1")
-        for n in ("deer_grpo", "deer", "deer_tfidf", "deer_f1", "deer_mixed", "deer_both")
+    **{f"deer{n}": ("DEER rl", R2GEN, 1, "sample_f1") for n in ("", "_grpo", "_tfidf", "_both")},
+    **{  # table 5 too, whose last row is table 1's DEER of 20 %
+        f"{n}deer_fifth": ("DEER rl", FIFTH, 1, "sample_f1")
+        for n in ("", "deer+", "deer_tfidf+", "deer_f1+", "deer_mixed+")
     },
-    **{f"{n}deer_fifth": ("DEER rl", FIFTH, 1, "sample_f1") for n in ("", "deer+", "deer_tfidf+")},
     "deer+on_chexpert_plus": ("DEER rl", PLUS, 1, "macro_f1"),
     "deer_sft+on_chexpert_plus": ("DEER sft", PLUS, 1, "macro_f1"),
     **{
@@ -128,6 +125,8 @@ def test_every_row_is_printed_by_a_command_that_is_checked() -> None:
     names = {row.replace("paper/", "") for row in rows}
     assert names - NOT_TRAINED <= set(PRINTED_ROWS), names - NOT_TRAINED - set(PRINTED_ROWS)
     assert set(PRINTED_ROWS) - names <= {"mrg_r1+mrg_r1_mimic", "mrg_r1_sequence+mrg_r1_mimic"}
+    starts = [row[1] for row in ROWS if "editgrpo_sft`" in row[-2] and "=best" not in row[-2]]
+    assert starts == ["SFT, the epoch before it, from which RL starts"], "the others converged"
 
 
 @pytest.mark.parametrize("name", PRINTED_ROWS)
