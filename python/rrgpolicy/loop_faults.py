@@ -47,6 +47,7 @@ def preflight(  # noqa: PLR0913
     *,
     clip: Callable[[], Tensor | float] | None = None,
     groups: Sequence[Sequence[Any]] = (),
+    rewards: Sequence[Any] | Tensor = (),
     tokenizer: Any = None,
     messages: Sequence[Mapping[str, Any]] = (),
     taught: str | Tensor | Sequence[int] | None = None,
@@ -68,7 +69,8 @@ def preflight(  # noqa: PLR0913
             all micro-batches of an update; what it returns is not used.
         clip: the loop's clipping, called behind `step`, which returns the norm that it used; a
             scaler has unscaled before, in `step`.
-        groups: the members of each prompt, texts or ids [T].
+        groups: the members of each prompt, texts or ids [T]; rewards: theirs, [B, G], as the loop
+            has them.
         tokenizer, messages: a conversation of text that ends with the assistant's answer.
         taught: what the loop trains for it, prompt and answer, as text or ids [T]; by default the
             template's generation prompt with the answer behind it.
@@ -87,6 +89,7 @@ def preflight(  # noqa: PLR0913
     for name, value, good, mend in (
         ("model", model, isinstance(model, nn.Module), "a torch.nn.Module, the one that trains"),
         *(("optimizer", o, hasattr(o, "param_groups"), "one of torch.optim") for o in optimizers),
+        *(("rewards", rewards, hasattr(g, "__len__"), "a list a group, [B, G]") for g in rewards),
         ("step", step, callable(step), "a function without arguments: wrap it in one"),
     ):
         if not good:
@@ -98,6 +101,7 @@ def preflight(  # noqa: PLR0913
         for group in each.param_groups:
             faults += _of_bf16(getattr(each, "optimizer", each), group)  # within accelerate's
     faults += _of_groups(groups)
+    faults += _of_rewards(rewards)
     if messages:
         faults += _of_template(tokenizer, messages, taught, chat_template_kwargs)
     if saved is not None:
@@ -267,6 +271,9 @@ MENDS = {
     "rate below bf16": "train fp32 weights under autocast, or an adapter in fp32",
     "no token types": "hand on all that the processor returns beside the ids",
     "pixels of no film": "hand the processor 8 bits, or floats beside do_rescale=False",
+    "read-only rewards": "copy them first: torch.tensor(rewards)",
+    "rewards not finite": "mend what scores, or leave the report out of its group's mean",
+    "equal rewards": "take a reward that tells the reports of a group apart",
     "equal members": "draw each member with a seed of its own, at a temperature above 0",
     "another conversation": "render the prompt as the template closes it (enable_thinking=False "
     "where it reads that), and tokenise it, and the answer, by it, with add_special_tokens=False",
@@ -279,6 +286,17 @@ def _of_groups(groups: Sequence[Sequence[Any]]) -> Named:
     if count := sum(len(g) > 1 and all(member == g[0] for member in g) for g in read):
         line = f"{count} of {len(groups)} groups have one text in all members: an advantage of 0"
         yield "equal members", line
+
+
+def _of_rewards(rewards: Sequence[Any] | Tensor) -> Named:
+    if not getattr(getattr(rewards, "flags", None), "writeable", True):
+        line = "rewards lie in read-only memory, as Ray gives them: torch.from_numpy writes through"
+        yield "read-only rewards", f"{line} to whoever else reads them"
+    values = [[float(r) for r in group] for group in rewards]
+    if count := sum(not math.isfinite(r) for group in values for r in group):
+        yield "rewards not finite", f"{count} of {sum(map(len, values))} rewards are not finite"
+    elif any(len(g) > 1 for g in values) and all(len({*g}) < 2 for g in values):
+        yield "equal rewards", f"each of {len(values)} groups has one reward: an advantage of 0"
 
 
 def _of_template(

@@ -265,6 +265,12 @@ def test_groups_of_one_text() -> None:
     model, optimizer = of()
     equal = [["a", "a"], [torch.tensor([1, 2]), [1, 2]], ["a", "b"], ["a"]]
     assert names(model, optimizer, groups=equal)["equal members"].startswith("2 of 4 groups")
+    rewards = np.array([[1.0, 2.0], [0.5, 0.5]])
+    assert names(model, optimizer, rewards=rewards) == {}
+    rewards.flags.writeable = False  # as `ray.get` hands them out
+    assert [*names(model, optimizer, rewards=rewards)] == ["read-only rewards"]
+    assert [*names(model, optimizer, rewards=[[0, np.nan], [1]])] == ["rewards not finite"]
+    assert [*names(model, optimizer, rewards=torch.ones(2, 3))] == ["equal rewards"]
 
 
 def test_a_prompt_that_opens_what_the_template_closes() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from rrgclinical.common.arguments import is_address
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
 
@@ -59,7 +59,7 @@ class ChatSettings:
     """Directory where answers are kept, by what was asked of which model."""
 
     def __post_init__(self) -> None:
-        if not _is_address(self.endpoint):
+        if not is_address(self.endpoint):
             form = "an address such as http://host:8000/v1"
             raise UserError(f"endpoint {self.shown!r}; wanted {form}")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
@@ -79,11 +79,3 @@ class ChatSettings:
     @property
     def shown(self) -> str:
         return shown_url(self.endpoint)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half an IPv6 address
-        return False

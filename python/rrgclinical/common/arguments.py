@@ -9,6 +9,7 @@ import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from rrgclinical.common.errors import UserError, odd_text
 
@@ -194,3 +195,12 @@ def _text(part: dict[str, Any]) -> str:
     if part.get("type") not in ("text", "output_text") or not isinstance(text, str):
         raise TypeError(f"a part of a message is {part!r:.80}; wanted its type text, and a text")
     return text
+
+
+def is_address(text: str) -> bool:
+    """Tell whether a text is an address of HTTP with a host."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return False

@@ -94,7 +94,9 @@ def probe(backbone: Backbone, prompts: Sequence[EncodedPrompt], sharing: str = "
             head is not what the configuration says; or the model's own forward raises.
     """
     ways = SHARINGS if sharing == "auto" else (sharing,)
-    tried = [(way, attn) for way in ways for attn in _attentions(backbone, way)]
+    # the attention of the run, and beneath a row those that are slower
+    rows = [*ATTENTIONS][[*ATTENTIONS].index(backbone.shared_attention) :]
+    tried = [(way, a) for way in ways for a in (rows if way == "row" else [backbone.attn])]
     refused: list[str] = []
     in_run = _in_run(backbone, prompts) if ("row", "flex") in tried else {}
     # fp32, or wider where a parameter is: in bf16 a mistake hides in rounding
@@ -142,14 +144,6 @@ def _no_way(name: str, sharing: str, refused: str) -> NoWay:
 
 def _named(way: str, attn: str) -> str:
     return f"{NAMES[way]} with {ATTENTIONS[attn]}" if way == "row" else NAMES[way]
-
-
-def _attentions(backbone: Backbone, way: str) -> tuple[str, ...]:
-    """List the attention of the run, and beneath a row those that are slower."""
-    if way != "row":
-        return (backbone.attn,)
-    names = tuple(ATTENTIONS)
-    return names[names.index(backbone.shared_attention) :]
 
 
 def _in_run(backbone: Backbone, prompts: Sequence[EncodedPrompt]) -> dict[str, Seen | str]:

@@ -224,7 +224,9 @@ def _backbone(
     _ = backbone.head(), backbone.language_model  # which have reasons of their own to refuse
     probed = _PROBED.setdefault(model, {})
     pictured = any(p.get("pixel_values") is not None for p in prompts)
-    key = (attn, sharing, _trains(model), pictured)
+    checkpointed = any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
+    frozen = not all(p.requires_grad for p in model.parameters())
+    key = (attn, sharing, checkpointed, frozen, pictured)
     if key not in probed:
         if any(isinstance(p, DTensor) for p in model.parameters()):
             raise ValueError(
@@ -240,13 +242,6 @@ def _backbone(
         print(f"rrgpolicy: {probed[key].line(type(inner).__name__)}", file=sys.stderr)
     probed[key].applied(backbone)
     return backbone
-
-
-def _trains(model: nn.Module) -> tuple[bool, ...]:
-    """What the probe's outcome may depend on, beside the model and the options."""
-    checkpointed = any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
-    frozen = not all(p.requires_grad for p in model.parameters())
-    return checkpointed, frozen
 
 
 def _encoded(

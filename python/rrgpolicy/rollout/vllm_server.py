@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar
 import httpx2
 
 from rrgclinical.common import json_reader
+from rrgclinical.common.arguments import is_address
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
 from rrgclinical.common.stop import stopping
@@ -88,7 +89,7 @@ class VllmServerEngine:
             UserError: the url is none, nothing answers at it for `wait` seconds, or the server
                 lacks the development endpoints or the workers' extension for pushed weights.
         """
-        if not _is_address(url):
+        if not is_address(url):
             raise UserError(f"rollout.url is {shown_url(url)}; wanted http://HOST:PORT or https")
         self._url, self._shown = url.rstrip("/"), shown_url(url)
         self._name = f"vLLM at {self._shown}"
@@ -295,14 +296,6 @@ def _may_stop() -> AbstractContextManager[None]:
         return stopping.interruptible()
     stopping.check()
     return nullcontext()
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = httpx2.URL(url)
-    except httpx2.InvalidURL:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.host)
 
 
 def serve_command(checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfloat16") -> str:

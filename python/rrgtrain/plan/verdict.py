@@ -123,32 +123,35 @@ def _mend(setup: Setup, stage: str) -> str:
 
 def _changed(section: Any, path: list[str], value: Any) -> Any:
     name, *below = path
-    return replaced(
-        section, **{name: _changed(getattr(section, name), below, value) if below else value}
-    )
+    inner = _changed(getattr(section, name), below, value) if below else value
+    return replaced(section, **{name: inner})
 
 
 def as_table(setup: Setup, plan: StagePlan, line: str) -> str:
     """Lay a plan out for a terminal, its verdict first."""
     weights, device = setup.weights(plan.stage), "GPU" if setup.machine.cuda else "process"
     trained = elements(w for w in weights if w.trained)
-    return "\n".join(
+    blocks = [
+        [line],
         [
-            line,
-            "",
             f"{setup.recipe.policy.path}: {elements(weights) / 1e6:,.1f} M parameters, "
-            f"{trained / 1e6:,.1f} M train in {plan.stage}; {setup.ranks} x {setup.machine.name}",
-            "",
-            *_parts(f"memory of each {device}", plan.device, PHASES),
-            "",
-            *_parts("memory of a node", plan.host, ("start", "run")),
-            "",
-            *_parts("disk", plan.disk, ("run",)),
-            "",
-            *OMITTED.replace(". ", ".\n").splitlines(),
-            *([step_line(setup.machine.name)] if plan.stage == "rl" else []),
-        ]
-    )
+            f"{trained / 1e6:,.1f} M train in {plan.stage}; {setup.ranks} x {setup.machine.name}"
+        ],
+        _parts(f"memory of each {device}", plan.device, PHASES),
+        _parts("memory of a node", plan.host, ("start", "run")),
+        _parts("disk", plan.disk, ("run",)),
+        [OMITTED.replace(". ", ".\n"), passes_line(setup.recipe, plan.stage)],
+    ]
+    measured = f"\n{step_line(setup.machine.name)}" if plan.stage == "rl" else ""
+    return "\n\n".join(map("\n".join, blocks)) + measured
+
+
+def passes_line(recipe: Recipe, stage: str) -> str:
+    """Say how often reports are written beside a stage's steps, its start in RL included."""
+    of, to, rl = getattr(recipe, stage), recipe.eval, stage == "rl"
+    count = math.ceil(of.steps / of.eval_every) + rl
+    line = f"Beside the steps: {count:,} validations at most, {1 + rl} passes over {to.split},"
+    return f"{line} {f'{to.limit:,} studies' if to.limit else 'all its studies'} each (eval.limit)."
 
 
 def _parts(title: str, parts: list[Part], phases: Sequence[str]) -> list[str]:
@@ -158,18 +161,13 @@ def _parts(title: str, parts: list[Part], phases: Sequence[str]) -> list[str]:
         cells = [gib(part.bytes[p]) if part.bytes.get(p) else "-" for p in used]
         rows.append([f"  {part.name}", *cells])
     rows.append(["  in all", *(gib(sum(p.bytes.get(u, 0) for p in parts)) for u in used)])
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
+    first, *rest = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return ["  ".join([name.ljust(first), *map(str.rjust, cells, rest)]) for name, *cells in rows]
 
 
 def as_json(setup: Setup, plan: StagePlan, fits: bool, line: str) -> str:
     """Write a plan as JSON: the verdict, and bytes by part and phase."""
-    parts = {
-        name: [dataclasses.asdict(part) for part in getattr(plan, name)]
-        for name in ("device", "host", "disk")
-    }
+    parts = {n: [*map(dataclasses.asdict, getattr(plan, n))] for n in ("device", "host", "disk")}
     whole = {
         "fits": fits,
         "verdict": line,
@@ -178,6 +176,7 @@ def as_json(setup: Setup, plan: StagePlan, fits: bool, line: str) -> str:
         "ranks": setup.ranks,
         "machine": dataclasses.asdict(setup.machine),
         "stage": plan.stage,
+        "passes": passes_line(setup.recipe, plan.stage),
         **({"measured": step_line(setup.machine.name)} if plan.stage == "rl" else {}),
         **parts,
     }

@@ -43,8 +43,7 @@ def test_side_of_the_drawing_is_the_patients_side(name, side, seed):
     change = np.abs(difference(replace(place(name), side=side), seed))
     left_of_image, right_of_image = change[:, :56].sum(), change[:, 56:].sum()
     right, left = left_of_image, right_of_image
-    where = {"left": left, "right": right}
-    assert where[side] > 0.9 * change.sum() > 0
+    assert {"left": left, "right": right}[side] > 0.9 * change.sum() > 0
 
 
 @pytest.mark.parametrize("kind", DEVICES)

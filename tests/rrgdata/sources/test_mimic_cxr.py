@@ -27,8 +27,7 @@ def test_a_study_is_read(tmp_path, packed):
     assert [(i.view, i.prior) for i in study.images] == [("frontal", False), ("lateral", False)]
     assert all(image.path.is_file() for of in by_id(catalogue).values() for image in of.images)
     assert study.labels is None and not study.expert
-    patient_folder = study.images[0].path.parent.parent.name
-    assert patient_folder == f"p{study.patient}"
+    assert study.images[0].path.parent.parent.name == f"p{study.patient}"
     assert not catalogue.broken and not catalogue.left_out
 
 

@@ -112,8 +112,7 @@ def test_a_negation_costs_neg_weight() -> None:
     x, y = single(Entity(3, 1, 0)), single(Entity(3, 0, 1))
     assert float(entity_match(x, y).score) == pytest.approx(0.3612)
     assert float(entity_match(x, y, neg_weight=0.8717).score) == pytest.approx(0.8717)
-    neither = single(Entity(3, -1, 0))
-    assert float(entity_match(neither, y).score) == 1.0
+    assert float(entity_match(single(Entity(3, -1, 0)), y).score) == 1.0
 
 
 def test_affinity_weighs_the_mean_and_takes_the_own_kind_first() -> None:

@@ -125,8 +125,7 @@ def test_each_oracle_against_its_group() -> None:
         (9, 10): 6.0,
     }
     assert len(pairs.weight) == len(is_oracle)
-    mean = oracle_pairs(is_oracle, group_offsets)
-    assert mean.weight.sum() == pytest.approx(3 / 6)
+    assert oracle_pairs(is_oracle, group_offsets).weight.sum() == pytest.approx(3 / 6)
 
 
 def test_no_group() -> None:

@@ -49,8 +49,7 @@ def test_a_token_that_every_report_holds_weighs_exactly_one(batch: list[Group]) 
         shared = set.intersection(*map(set, group)) if group else set()
         for report in group:
             for token in report:
-                weight = next(weights)
-                assert (weight == 1) == (token in shared)
+                assert (next(weights) == 1) == (token in shared)
 
 
 def test_the_papers_numbers() -> None:

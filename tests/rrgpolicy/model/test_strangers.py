@@ -99,8 +99,7 @@ def test_no_argument_of_a_prompt_is_left_out_in_silence() -> None:
 
 def test_ids_of_sounds_are_never_sampled() -> None:
     config = SimpleNamespace(audio_token_id=7, boa_token_index=8, image_token_id=9, eos_token_id=2)
-    tokenizer = SimpleNamespace(added_tokens_decoder={})
-    assert ids_of_images(config, tokenizer, 99) == [7, 8, 9]
+    assert ids_of_images(config, SimpleNamespace(added_tokens_decoder={}), 99) == [7, 8, 9]
 
 
 def sighted_of(kind: str, text: dict[str, Any], **top: Any) -> Any:

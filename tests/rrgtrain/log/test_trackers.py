@@ -206,8 +206,7 @@ def test_a_resume_goes_on_in_the_same_run_and_sends_no_step_again(run, services)
             log.write("sft", step, {"loss": 1.0})
         log.write("rl", 0, {"loss": 1.0})
     assert [row["step"] for row in read_metrics(run.metrics)] == [*range(10), 0]
-    wandb = services.pop("wandb")
-    assert len(wandb.rows) == 7 + 6 + 1
+    assert len(services.pop("wandb").rows) == 7 + 6 + 1
     for name, service in services.items():
         assert [step for _, step in service.rows] == [*range(10), 0], name
     first, second = services["mlflow"].begun

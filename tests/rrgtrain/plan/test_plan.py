@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from rrgreport.run_files import read_metrics
+from rrgtrain import plan
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
@@ -22,7 +24,7 @@ from rrgtrain.train.reference import named_reference
 from tests.docs.blocks import blocks_of, commands
 from tests.rrgpolicy.model.common import tiny_directory, tiny_policy
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.runs import finished_demo
+from tests.rrgtrain.runs import TINY_RUN, finished_demo
 
 GIB = 1 << 30
 
@@ -176,6 +178,11 @@ def test_checkpoints_are_those_of_validations_that_may_be_chosen(choose: str, co
     assert f"{count} checkpoints" in sizes(plan_of(recipe(*words), stage="sft"), "disk", "run")
     short = recipe("rl.steps=1", "checkpoint.keep=5")
     assert "2 checkpoints" in sizes(plan_of(short), "disk", "run")
+    phases = [row["phase"] for row in read_metrics(finished_demo()[0] / "metrics.jsonl")]
+    setup = Setup.of(recipe(*TINY_RUN), machine_of("cpu"), 1)
+    for stage, name in (("sft", "sft_val"), ("rl", "editgrpo_val")):
+        told = plan.as_table(setup, plan_stage(setup, stage), "")
+        assert f" {phases.count(name)} validations" in told
 
 
 @pytest.mark.parametrize("adapter", ["", "policy.lora.rank=4"])

@@ -236,8 +236,7 @@ def test_severity_takes_a_table_and_keeps_its_reasons(tmp_path):
     recipe = Recipe()
     recipe.reward.terms = {"severity": 1.0}
     recipe.reward.options = {"severity": {"table": str(own)}}
-    harder = RewardService(recipe.reward)(*pair)
-    assert 0 < harder["severity"][0] < plain["severity"][0] < 1
+    assert 0 < RewardService(recipe.reward)(*pair)["severity"][0] < plain["severity"][0] < 1
     (note,) = plain.notes["severity"]
     assert note["differs"][0]["differs"] == ["side right, not left"]
     # the run keeps the digest of the file that it began with

@@ -157,7 +157,6 @@ def test_notes_say_which_step_was_kept_what_fell_since_and_what_is_alike(tmp_pat
     assert "RL's checkpoint is that of step 2 of 4." in notes
     assert "RL's last validation is 0.350 below its best, reward." in notes
     assert "2 of 3 reports of RL equal those of start." in notes
-    alike = "3 of 3 reports of RL equal those of start."
-    assert whole is not None and alike in whole.notes
+    assert whole is not None and "3 of 3 reports of RL equal those of start." in whole.notes
     assert "RL's checkpoint is that of the start (step 0 of 4)." in whole.notes
     assert later is not None and not any("below its best" in note for note in later.notes)

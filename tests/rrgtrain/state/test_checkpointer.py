@@ -177,8 +177,7 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
     assert again.checkpointer.resume() == "at step 2 of rl" and again.checkpointer.within == "rl"
     assert len(read_metrics(run.metrics)) == 2, "steps 2 and 3 will be logged again"
     assert float(again.weight[0]) == before - 4, "a reference may still be taken of the start"
-    saved = again.begin()
-    assert saved == {"at": 2} and again.checkpointer.within is None
+    assert again.begin() == {"at": 2} and again.checkpointer.within is None
     assert float(again.weight[0]) == before - 2
     again.checkpointer.finish("rl", {"best": 1})
     third = Loop(run, log, CheckpointSettings())

@@ -119,8 +119,7 @@ def test_fine_tuning_with_its_warm_up_and_validations() -> None:
     assert math.isfinite(loss)
     validate = session_of(cfg, policy, prompts).validator()
     run = sft_run(policy, prompts, train, cfg, validate, Path("nowhere"), NoLog())  # type: ignore[arg-type]
-    result = changed(policy, lambda: train_sft(run))
-    assert math.isfinite(result.best_value)
+    assert math.isfinite(changed(policy, lambda: train_sft(run)).best_value)
 
 
 def test_a_batch_left_on_the_cpu_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
