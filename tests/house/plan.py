@@ -106,14 +106,14 @@ LONG_FILES = {"bench/update_step.py": 465, "csrc/edit_plan/edit_plan.h": 474}
 # What the tree may weigh (`weight.weights`). They only fall: `python -m tests.house --caps` lowers
 # them.
 CAPS: dict[str, float] = {
-    "rrgkern": 13_525,
+    "rrgkern": 13_480,
     "rrgclinical": 19_517,
     "rrgdata": 8_294,
     "rrgpolicy": 9_149,
     "rrgreport": 2_557,
-    "rrgtrain": 17_623,
+    "rrgtrain": 17_618,
     "csrc": 5_759,
-    "packages and csrc": 76_424,
+    "packages and csrc": 76_374,
     "tests": 71_960,
     "files but findings": 1_160,
     "Makefile targets": 18,
