@@ -275,9 +275,9 @@ def read() -> Any:
     return nbformat.read(NOTEBOOK, as_version=4)
 
 
-def test_no_output_is_committed() -> None:
-    for cell in read().cells:
-        assert cell.get("outputs", []) == [] and cell.get("execution_count") is None, cell.id
+def test_its_outputs_are_saved_and_name_no_place() -> None:
+    outputs = [cell.outputs for cell in read().cells if cell.cell_type == "code"]
+    assert all(outputs) and "image/png" in str(outputs[-1]) and "site-packages" not in str(outputs)
 
 
 def test_the_pages_that_it_names_are_there() -> None:
@@ -301,15 +301,15 @@ def test_it_runs_and_ends_with_a_picture(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'python'}")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     notebook = nbclient.NotebookClient(read(), timeout=600, kernel_name="python3").execute()
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    printed = ["".join(out.get("text", "") for out in cell.outputs) for cell in cells]
-    assert "Cardiomegaly: missed" in printed[0] and "Pleural Effusion: right" in printed[0]
-    assert "micro-F1 of 14 labels: 0." in printed[1]
-    assert "Small left pleural effusion. The heart is enlarged.\n" in printed[2]
+    printed, saved = (
+        ["".join(o.get("text", "") for o in cell.outputs) for cell in n.cells if "outputs" in cell]
+        for n in (notebook, read())
+    )
+    assert all(was in now for was, now in zip(saved[:3], printed, strict=False))
     assert "('a', 'No pleural effusion.', 'Small left pleural effusion.')" in printed[2]
     assert re.search(r"loss [+-]0\.\d+, gradient of the head 0*[1-9.]", printed[3])
     assert "EditGRPO" in printed[5] and "no number here is a clinical result" in printed[5]
-    (page,) = (output.data["text/html"] for output in cells[-1].outputs)
+    (page,) = (o.data["text/html"] for o in notebook.cells[-2].outputs)
     (picture,) = re.findall(r"base64,([\w+/=]+)", page)
     assert Image.open(io.BytesIO(base64.b64decode(picture))).size[0] >= 32
     assert all(name in page for name in ("reference", "SFT", "EditGRPO", "no clinical result"))
