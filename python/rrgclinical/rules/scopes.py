@@ -297,7 +297,7 @@ class Scopes(Statement):
         # "no effusion seen, ...", "no effusion or mass, ...": the list of what is denied is over
         denies = self.negate
         closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
-        if self.finding > self.denial >= 0:
+        if denies and self.finding > self.denial and not self.unasserted:
             closed |= Cue.DASH in event.cues or ends_with_placed(self.events, index + 1)
         self._end_statement(index, closed)
         self._place()
