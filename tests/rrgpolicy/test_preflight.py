@@ -327,6 +327,8 @@ def test_entries_of_a_checkpoint_of_another_kind() -> None:
 
 def test_what_is_no_part_of_a_loop_is_named() -> None:
     model, optimizer = of()
+    with pytest.raises(TypeError, match="rewards is a list; wanted a list a group, "):
+        preflight(model, optimizer, print, rewards=[0.5, 1.0])
     for words, told in {
         (None, optimizer, print): "model is a NoneType; wanted a torch.nn.Module",
         (model, "adamw", print): "optimizer is a str; wanted one of torch.optim",

@@ -200,7 +200,7 @@ def _text(part: dict[str, Any]) -> str:
 def is_address(text: str) -> bool:
     """Tell whether a text is an address of HTTP with a host."""
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(text if text.isprintable() else "")  # it would drop line ends
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, half an IPv6 address
         return False

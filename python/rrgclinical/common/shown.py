@@ -93,7 +93,8 @@ def shown_url(url: str) -> str:
     text = url.partition("?")[0].partition("#")[0]
     scheme, colons, rest = text.rpartition("://")
     host, slash, path = rest.partition("/")
-    return _PATH.sub("***", f"{scheme}{colons}{host.rpartition('@')[2]}{slash}{path}".rstrip("/"))
+    bare = f"{scheme}{colons}{host.rpartition('@')[2]}{slash}{path}".rstrip("/")
+    return one_line(_PATH.sub("***", bare))
 
 
 def redacted(text: str) -> str:

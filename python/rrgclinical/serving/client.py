@@ -27,7 +27,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import numpy as np
 
 from rrgclinical.common import json_reader
-from rrgclinical.common.arguments import check_pairs, is_real, listed, share_of_steps
+from rrgclinical.common.arguments import check_pairs, is_address, is_real, listed, share_of_steps
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.shown import shown_url
 
@@ -166,10 +166,9 @@ def _parts(url: object) -> SplitResult:
     """Part an address; UserError for one that no request could be sent to."""
     shown = shown_url(url) if isinstance(url, str) else type(url).__name__
     try:
-        parts = urlsplit(url.rstrip("/")) if isinstance(url, str) else urlsplit("")
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        valid = valid and str(url).isprintable() and " " not in str(url) and parts.path.isascii()
-        valid = valid and not (parts.query or parts.fragment)
+        parts = urlsplit(url.rstrip("/") if isinstance(url, str) else "")
+        valid = isinstance(url, str) and is_address(url) and " " not in url
+        valid = valid and parts.path.isascii() and not (parts.query or parts.fragment)
         (parts.hostname or "").encode("idna")
     except ValueError:  # a port that is no number, a name that no server can have
         valid = False

@@ -149,8 +149,8 @@ def as_table(setup: Setup, plan: StagePlan, line: str) -> str:
 def passes_line(recipe: Recipe, stage: str) -> str:
     """Say how often reports are written beside a stage's steps, its start in RL included."""
     of, to, rl = getattr(recipe, stage), recipe.eval, stage == "rl"
-    count = math.ceil(of.steps / of.eval_every) + rl
-    line = f"Beside the steps: {count:,} validations at most, {1 + rl} passes over {to.split},"
+    passes, count = "2 passes" if rl else "1 pass", math.ceil(of.steps / of.eval_every) + rl
+    line = f"Beside the steps: {count:,} validations at most, {passes} over {to.split},"
     return f"{line} {f'{to.limit:,} studies' if to.limit else 'all its studies'} each (eval.limit)."
 
 

@@ -297,6 +297,7 @@ def test_cost_and_latency_are_logged(tmp_path: Path) -> None:
     ("url", "options", "message"),
     [
         ("localhost:8000", {}, "wanted an address such as http://host:8000/v1"),
+        ("http://h\n:80", {}, "wanted an address"),
         ("me:pw@host?k=v", {}, "endpoint 'host'; wanted an address"),
         ("http://x", {"concurrency": 0}, "concurrency is 0; wanted more than 0"),
         ("http://x", {"timeout": float("nan")}, "timeout is nan"),

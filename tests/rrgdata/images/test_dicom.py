@@ -164,8 +164,7 @@ def test_an_empty_limit_of_padding_is_none(tmp_path, window):
 
 
 def test_padding_that_no_pixel_can_hold_pads_none(tmp_path):
-    grey = read(stored(write(tmp_path / "a.dcm", PixelPaddingValue=65535), 12))
-    assert grey.max() == 255
+    assert read(stored(write(tmp_path / "a.dcm", PixelPaddingValue=65535), 12)).max() == 255
 
 
 @pytest.mark.filterwarnings("ignore:Invalid value for VR CS")

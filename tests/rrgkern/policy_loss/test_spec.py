@@ -239,8 +239,7 @@ def test_counts_are_checked_under_compile_too(options: dict[str, int]) -> None:
 
 
 def test_no_token_on_any_rank_is_a_scale_of_zero() -> None:
-    none = torch.tensor(0)
-    assert loss_scale("dapo", OFFSETS, total_tokens=none, world_size=2).eq(0).all()
+    assert loss_scale("dapo", OFFSETS, total_tokens=torch.tensor(0), world_size=2).eq(0).all()
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)

@@ -166,7 +166,7 @@ def test_a_server_that_fails_at_a_request_is_asked_three_times(served, policy, t
     engine.update(policy)
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://h:1", "http://", "http://h:port", ""])
+@pytest.mark.parametrize("url", ["h:8", "ftp://h", "http://", "http://h:p", "http://h:8\n", ""])
 def test_an_url_that_is_none_is_refused_at_once(url: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="rollout.url is .*; wanted http://HOST:PORT"):
         VllmServerEngine(url, tmp_path)

@@ -189,8 +189,7 @@ def test_a_step_is_left_at_its_border_and_its_first_state_is_written(tmp_path: P
         state = loop.kept()
         assert (state["step"], state["loop"]) == (2, {"at": 2})
         assert torch.equal(state["random"][0]["torch"], random)
-        kept = state["weights"]["model.language_model.norm.weight"]
-        assert torch.equal(kept, weight)
+        assert torch.equal(state["weights"]["model.language_model.norm.weight"], weight)
 
 
 def test_a_checkpoint_that_is_being_written_needs_no_other(tmp_path: Path) -> None:
