@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -13,11 +16,13 @@ from rrgpolicy.model.prompt import prompt_text
 from rrgtrain.config import undone_keys
 from rrgtrain.recipe_files import recipe_folder
 from rrgtrain.schema import Recipe
+from tests.real_data import REAL
 from tests.rrgpolicy.model.common import study
 from tests.rrgtrain.recipes.loaded import LAYERS, PAPER, loaded
 from tests.rrgtrain.recipes.test_recipes import COMMANDS, ROWS
 from tests.rrgtrain.recipes.test_rows import of
 
+PAPERS = REAL.parent / "papers"
 # recipe, key, value, where it is printed
 PRINTED: list[tuple[str, str, Any, str]] = [
     *map(tuple, yaml.safe_load(Path(__file__).with_name("printed.yaml").read_text()))
@@ -65,15 +70,32 @@ STAGES = {
     # decided: its numbers are not in the text
     "OraPO rl": ("adamw", 4, 1e-6, 0.999, 0.01, 1.0, "constant"),
 }
-# Data, samples that the paper counts there, passes over them; None is no epoch but printed steps.
-MIMIC, REX = ("mimic_cxr", 146_893), ("rexgradient", 139_884)  # EditGRPO, table 3
-IU, PADCHEST = ("iu_xray", 2365), ("padchest_gr", 3640)  # the same
-IMAGES, STUDIES = ("iu_xray", 2 * 2069), ("mimic_cxr", 222_800)  # MRG-R1, section IV.A
-R2GEN, FIFTH = ("r2gen_mimic", 270_790), ("r2gen_mimic", 54_158)  # DEER, section 4.1
-PLUS, BALANCED = ("chexpert_plus", 40_463), ("chexpert_plus", 1000)  # DEER, table 2; OraPO, 4.1
 
-# recipe of the row's command: stage, (data, samples), steps where they are printed or passes, judge
-PRINTED_ROWS: dict[str, tuple[str, tuple[str, int], int, str]] = {
+
+class Data(NamedTuple):
+    """What a row is trained on; the samples are those that its paper counts."""
+
+    source: str
+    samples: int
+    prior: str = "none"
+    max_images: int | None = None
+    each_image: bool = False
+    splits: Mapping[str, str] = MappingProxyType({})
+
+
+BOTH = {"train": "train+val"}
+MIMIC, REX = Data("mimic_cxr", 146_893, "last", 6), Data("rexgradient", 139_884, "none", 6)
+IU = Data("iu_xray", 2365, "none", 6, splits=BOTH)
+PADCHEST = Data("padchest_gr", 3640, "last", 6, splits=BOTH)
+TABLE_3 = {"MIMIC-CXR": MIMIC, "RexGradient": REX, "IU-Xray": IU, "PadChest-GR": PADCHEST}
+IMAGES = Data("iu_xray", 2 * 2069, each_image=True)  # MRG-R1, section IV.A, of R2Gen's split
+STUDIES = Data("mimic_cxr", 222_800, each_image=True)
+R2GEN, FIFTH = (Data("r2gen_mimic", 270_790 // part, max_images=1) for part in (1, 5))  # DEER, 4.1
+PLUS = Data("chexpert_plus", 40_463, max_images=1)  # DEER, table 2, of MambaXray-VL's split
+BALANCED = Data("chexpert_plus", 1000)  # OraPO, section 4.1
+
+# recipe of the row's command: stage, data, steps where they are printed or passes, judge
+PRINTED_ROWS: dict[str, tuple[str, Data, int, str]] = {
     **{n: ("EditGRPO rl", MIMIC, 1000, "reward") for n in ("grpo", "dr_grpo", "dr_grpo_resample")},
     **{
         f"editgrpo{n}": ("EditGRPO rl", MIMIC, 1000, "reward")
@@ -112,9 +134,10 @@ PRINTED_ROWS: dict[str, tuple[str, tuple[str, int], int, str]] = {
     "deer_sft+on_chexpert_plus": ("DEER sft", PLUS, 1, "macro_f1"),
     **{
         f"orapo{n}": ("OraPO rl", BALANCED, 1, "macro_f1")
-        for n in ("", "_grpo", "_grpo_accuracy", "_sft", "_accuracy", "_400", "_human")
+        for n in ("", "_grpo", "_grpo_accuracy", "_sft", "_accuracy", "_400")
     },
-    "orapo+on_mimic_cxr": ("OraPO rl", ("mimic_cxr", 1000), 1, "macro_f1"),
+    "orapo_human": ("OraPO rl", BALANCED._replace(splits={"test": "val"}), 1, "macro_f1"),
+    "orapo+on_mimic_cxr": ("OraPO rl", BALANCED._replace(source="mimic_cxr"), 1, "macro_f1"),
 }
 # Judged alone, and what belongs to RadVLM-GRPO and UniRG-CXR.
 NOT_TRAINED = {"out_of_domain", "deer+on_iu_xray", "radvlm_grpo", "radvlm_bertscore", "unirg_like"}
@@ -131,19 +154,53 @@ def test_every_row_is_printed_by_a_command_that_is_checked() -> None:
 
 @pytest.mark.parametrize("name", PRINTED_ROWS)
 def test_a_row_has_its_papers_data_optimiser_steps_and_judge(name: str) -> None:
-    stage, (source, samples), count, by = PRINTED_ROWS[name]
+    stage, data, count, by = PRINTED_ROWS[name]
     recipe = loaded("+".join(f"paper/{part}" for part in name.split("+")))
     sft, rl = recipe.sft, recipe.rl
     train, batch = (sft, sft.batch) if stage.endswith("sft") else (rl, rl.prompts)
     optimiser = (train.optimizer, batch, train.lr, train.beta2)
     assert (*optimiser, train.weight_decay, train.clip, train.schedule) == STAGES[stage]
-    assert (recipe.data.source, recipe.eval.best_by, train.beta1) == (source, by, 0.9)
+    chosen = {key: getattr(recipe.data, key) for key in Data._fields if key != "samples"}
+    assert Data(**chosen, samples=data.samples) == data
+    assert (recipe.eval.best_by, train.beta1) == (by, 0.9)
     if count > 100:
         assert train.steps == count
     elif name != "deer_sft":  # no steps are printed
-        assert abs(train.steps * batch - count * samples) < count * batch, "whole passes"
+        assert abs(train.steps * batch - count * data.samples) < count * batch, "whole passes"
     assert train.schedule == "constant" or abs(train.warmup - train.steps / 10) <= 0.5
     assert train.eval_every <= train.steps and rl.group in (4, 8, 10)
+
+
+@pytest.mark.skipif(not PAPERS.is_dir(), reason=f"no real data at {PAPERS}; set RRG_DATA")
+def test_what_the_rows_hold_stands_in_the_papers_text() -> None:
+    """Marks of formulas and blanks are left out of the text."""
+    text = {each.stem: each.read_text() for each in PAPERS.glob("*.txt")}
+    for name, data in TABLE_3.items():
+        row = re.search(rf"^{name}\t\d.*$", text["editgrpo"], re.MULTILINE)
+        cells = row[0].replace(",", "").split("\t") if row else []
+        assert (int(cells[1]), float(cells[5]) > 0) == (data.samples, data.prior == "last"), cells
+        assert name != "IU-Xray" or int(cells[1]) + int(cells[2]) == 2955, (
+            "no study is left for val"
+        )
+    _, batch, rate, _, decay, *_ = STAGES["EditGRPO rl"]
+    _, deer_batch, deer_rate, *_ = STAGES["DEER rl"]
+    _, of_16, mrg_rate, beta2, mrg_decay, clip, schedule = STAGES["MRG-R1 sft"]
+    for paper, line in (
+        ("editgrpo", f"rolloutbatchsizeof{batch}."),
+        ("editgrpo", f"learningrateof{rate * 1e6}e-6andaweightdecayof{decay * 100}e-2"),
+        ("editgrpo", "cases containing more than six images were excluded"),
+        *(("editgrpo", f"step{PRINTED_ROWS[n][2]}") for n in ("editgrpo", "editgrpo_rexgradient")),
+        ("mrg-r1", f"8-bitAdamW[66]withlearningrate{mrg_rate * 1e6:.0f}×10-6"),
+        ("mrg-r1", f"(0.9,{beta2}),weightdecay{mrg_decay},{schedule}decaywith10%warm-up"),
+        ("mrg-r1", f"clippingat{clip},effectivebatchsize{of_16},and1trainingepoch"),
+        ("mrg-r1", f"approximately{STUDIES.samples / 1000}k"),
+        ("deer", f"split dataset to {R2GEN.samples:,}/"),
+        ("deer", f"learningrateof{STAGES['DEER sft'][2] * 1e5:.0f}e-5withabatchsizeof64"),
+        ("deer", f"learningrateof{deer_rate * 1e6:.0f}e-6andabatchsizeof{deer_batch};"),
+        ("orapo", f"{BALANCED.samples:,} from CheXpert-Plus and 1,000 from MIMIC-CXR"),
+    ):
+        plain = re.sub(r"\\text|[\s$\\{}^]", "", text[paper])
+        assert re.sub(r"\s", "", line) in plain, (paper, line)
 
 
 def test_no_paper_chooses_by_micro_f1_over_14() -> None:
