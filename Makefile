@@ -225,12 +225,14 @@ slow: $(VENV)/.installed-dev $(if $(filter parity-full,$(NAME)),$(ORACLE)/.insta
 night: $(VENV)/.installed-dev
 	@test -z "$$(git status --porcelain --untracked-files=no)" || { echo "make night: commit first, for it names a commit"; exit 2; }
 	.ci/beside $$(sed -n 's/^\([a-z-]*\):.*/\1/p' .ci/covers | uniq) soak
-	$(MAKE) $(PARITY)/.installed $(RADEVAL)/.installed
-	$(PARITY)/bin/python -m experiments.trainers --check trl liger-kernel verl
+	$(MAKE) $(PARITY)/.installed $(RADEVAL)/.installed $(PEERS)/.installed
+	PYTHONPATH=$(PEERS) $(PARITY)/bin/python -m experiments.trainers --check trl liger-kernel verl openrlhf \
+		skyrl unsloth-zoo ms-swift
 	$(PARITY)/bin/python -m experiments.processors --check transformers rrgkern
-	$(PARITY)/bin/python -m experiments.metrics --check torchmetrics
+	PYTHONPATH=$(PEERS) $(PARITY)/bin/python -m experiments.metrics --check torchmetrics radgraph
 	$(RADEVAL)/bin/python -m experiments.metrics --check rrgkern nltk sacrebleu pycocoevalcap rouge-score radeval scikit-learn
-	$(PY) -m experiments.readers --check rrgkern pydicom pillow
+	PYTHONPATH=$(PEERS) $(PY) -m experiments.readers --check rrgkern pydicom pillow simpleitk highdicom \
+		opencv-python-headless
 	$(PY) -m experiments.data_files --check
 	git rev-parse HEAD > .ci/green
 
@@ -253,6 +255,19 @@ $(RADEVAL)/.installed: $(VENV)/.installed-dev
 	$(RADEVAL)/bin/python -m pip install --disable-pip-version-check --no-deps radeval==2.2.1 \
 		appdirs==1.4.4 dotmap==1.3.30 h5py==3.16.0 jsonpickle==4.1.4
 	rm -rf "$$($(RADEVAL)/bin/python $(SITE_PACKAGES))/tests"
+	@touch $@
+
+# Whose rows of the tables need no more than files of their own: a folder, and nothing that they ask for
+# beyond it. prime-rl and NeMo-RL are not on PyPI.
+PEERS := .venv-peers
+$(PEERS)/.installed: $(VENV)/.installed-dev
+	rm -rf $(PEERS)
+	DS_BUILD_OPS=0 $(PY) -m pip install --disable-pip-version-check --no-deps --target $(PEERS) \
+		openrlhf==0.11.2 deepspeed==0.19.8 einops==0.8.2 hjson==3.1.0 py-cpuinfo==9.0.0 \
+		skyrl==0.3.0 skyrl-gym==0.4.0 jaxtyping==0.3.11 loguru==0.7.3 wadler-lindig==0.1.8 \
+		unsloth-zoo==2026.10.9 ms-swift==4.6.0 radgraph==0.1.18 \
+		simpleitk==2.5.7 highdicom==0.28.2 pyjpegls==1.5.1 opencv-python-headless==5.0.0.93
+	rm -rf $(PEERS)/tests
 	@touch $@
 
 $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev

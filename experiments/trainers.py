@@ -2,10 +2,9 @@
 
 It is the table of docs/other-trainers.md (`experiments.page_table`). Each row is the package's own
 function on the same numbers, in fp64: two groups of four reports with 12, 3, 7, 5 and 2, 9, 4, 12
-tokens. The environment of `make parity` has the first four packages, and openrlhf 0.11.2, skyrl
-0.3.0 and unsloth-zoo 2026.10.9 go beside them by `pip install --no-deps`, with the few packages
-that their files of losses import, and ms-swift 4.6.0. So do prime-rl 0.8.0 and NeMo-RL 0.6.0, from
-their repositories: they ask for Python 3.12 and 3.13, which their losses do not need.
+tokens. `make night` checks all rows but those of prime-rl 0.8.0 and NeMo-RL 0.6.0, which go beside
+the others from their repositories by `pip install --no-deps`: they ask for Python 3.12 and 3.13,
+which their losses do not need.
 """
 
 from __future__ import annotations
