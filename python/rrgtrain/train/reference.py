@@ -55,14 +55,13 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     if _is_base(model):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
     own = model.active_adapter
-    model.add_adapter(START, model.peft_config[own])
+    config = copy.copy(model.peft_config[own])
+    config.init_lora_weights = False  # PiSSA's and the like would take from the base once more
+    model.add_adapter(START, config)
     _copy_adapter(model, own, START)
-    return _view(
-        policy,
-        model,
-        active=lambda: _still(model, _switched(model, own)),
-        release=lambda: model.delete_adapter(START),
-    )
+    reference = _view(policy, model, active=lambda: _still(model, _switched(model, own)))
+    reference.release = lambda: model.delete_adapter(START)
+    return reference
 
 
 def check_reference(asked: str, start: str, work: Path) -> None:
@@ -117,7 +116,8 @@ def _stands_on(model: Any, path: str) -> bool:
     beside = [n for n, p in model.named_parameters() if p.requires_grad and "lora_" not in n]
     under = str(model.get_base_model().name_or_path)
     same = under == path or (Path(under).is_dir() and Path(under).resolve() == Path(path).resolve())
-    return same and not beside
+    begun = model.peft_config[model.active_adapter].init_lora_weights
+    return same and not beside and begun in (True, False, "gaussian")  # PiSSA's takes from the base
 
 
 def computing(reference: Policy) -> AbstractContextManager[Any]:
