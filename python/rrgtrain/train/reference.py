@@ -116,7 +116,7 @@ def _stands_on(model: Any, path: str) -> bool:
     beside = [n for n, p in model.named_parameters() if p.requires_grad and "lora_" not in n]
     under = str(model.get_base_model().name_or_path)
     same = under == path or (Path(under).is_dir() and Path(under).resolve() == Path(path).resolve())
-    begun = model.peft_config[model.active_adapter].init_lora_weights
+    begun = getattr(model.peft_config[model.active_adapter], "init_lora_weights", True)
     return same and not beside and begun in (True, False, "gaussian")  # PiSSA's takes from the base
 
 
