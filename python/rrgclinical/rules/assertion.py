@@ -62,6 +62,11 @@ _SHARED = 16
 _START = attrgetter("start")
 _LOCATIVE = 3
 """Tokens between a preposition and the structure it makes a place ("in the left lung")."""
+_PARTED = re.compile(
+    r"\b(?!(?:both|all|either)\b)\w+\s+the\s|\b(?:time|exam(?:ination)?|study|film|views?)\s",
+    re.IGNORECASE,
+)
+"""Another noun between these ("on this study the lungs")."""
 
 
 @lru_cache(maxsize=_CACHE_SENTENCES)
@@ -183,7 +188,7 @@ class _Reader(Scopes):
                 self.bound_last = event.last
                 return
             self.pending = []
-        if event.first - self.preposition <= _LOCATIVE and self.preposition >= 0:
+        if self._makes_place(event):
             return
         if self.named:
             previous = self.named[-1]
@@ -194,6 +199,13 @@ class _Reader(Scopes):
             self._place()
         self.named = [*self.named[1 - _SHARED :], named]
         self.pool = []
+
+    def _makes_place(self, event: Event) -> bool:
+        """True for a structure behind a preposition, with no other noun or comma between."""
+        before = self.preposition
+        if before is None or event.first - before.last > _LOCATIVE or before.first < self.parted:
+            return False
+        return _PARTED.search(self.sentence, before.end, event.start) is None
 
     def _predicate(self, index: int, event: Event, role: Role) -> None:
         predicate: str = role.value

@@ -17,7 +17,7 @@ Cue = IntEnum(
     DOUBTED_BEFORE UNASSERTED BREAK RESET CAUSE ASSERT COMMA COLON AND OR VERSUS PREPOSITION VERB
     IDLE NEGATE_EITHER DOUBT_EITHER FINITE ADVICE PURPOSE SETTING SIGN DOUBTED_AT_END END WHICH
     SUBORDINATE REMOVED TIP DASH HISTORY OVERLOOKED THERE PRONOUN LACK AFFIRM EXCEPT GONE AIM
-    EXAMINE EARLIER THAT_THERE HEDGED UNSURE RULED_OUT CHANCE
+    EXAMINE EARLIER THAT_THERE HEDGED UNSURE RULED_OUT CHANCE SUSPICIOUS
     """,
     start=0,
 )
@@ -76,7 +76,7 @@ CUES: dict[Cue, str] = {
         query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
         questionably, supposedly, tentatively, not improbably|impossibly|excluded,
         not out of the question, may represent?, could, question of?, by no means rule|exclude,
-        suspect, suspicious of|for?, concern for|of, to? suggest, suggesting, suggested,
+        suspect, suspicious of|for, concern for|of, to? suggest, suggesting, suggested,
         suggestion|suggestive of, potential, consider, considered, favor, favoring, apparent,
         raise|raising the? question|possibility|suspicion|concern of|for, indeterminate for,
         neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
@@ -92,6 +92,8 @@ CUES: dict[Cue, str] = {
         not incompatible|inconsistent with, whether this|these|it is|represent,
         likely|probably|possibly represent
     """,
+    # Doubt what follows; of a list that is denied it is a word as any other.
+    Cue.SUSPICIOUS: "suspicious",
     # Doubt what follows, or deny it where the chance is low.
     Cue.CHANCE: f"{parts.CHANCE} of|for, suspicion for?, index of suspicion of|for?",
     # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
@@ -269,7 +271,7 @@ CUES: dict[Cue, str] = {
     # Speaks of the finding before it ("no large effusion, but a small one").
     Cue.PRONOUN: "one, ones, those",
     Cue.AND: "and, as well as, plus, along with",
-    Cue.OR: "or, and or",
+    Cue.OR: "or, and or, nor",
     Cue.VERSUS: "versus, vs",
     Cue.PREPOSITION: """
         in, at, of, involving, along, overlying, projecting? over, near, on, throughout, from,

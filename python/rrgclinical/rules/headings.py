@@ -39,6 +39,7 @@ def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
     mark = events[first - 1]  # a dash or bullet, no "but" or "there is"
     begins = not first or (bool(mark.cues & _MARKS) and mark.end - mark.start <= 2)
     begins |= Cue.COMMA in events[first].cues
+    named &= Cue.OR not in events[colon + 1].cues  # "no effusion -- mass -- or edema"
     return Heading(first, colon) if named and begins else None
 
 

@@ -40,6 +40,8 @@ ENDS = _SEGMENT_ENDS | {Cue.END}
 _NOT_BETWEEN = ENDS | {Cue.NEGATE, Cue.PREDICATE}
 _BETWEEN = {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.DASH, Cue.WHICH}
 _BETWEEN |= ATTRIBUTES
+_LISTED = frozenset({Cue.FINDING, Cue.COMMA, Cue.AND, Cue.OR, Cue.IDLE, *ATTRIBUTES})
+_LISTED |= {Cue.PREPOSITION, Cue.SUSPICIOUS, Cue.SUBJECT, Cue.VERB}
 _ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *_DOUBTS})
 
@@ -111,12 +113,16 @@ def ends_with_placed(events: Sequence[Event], index: int) -> bool:
 
 def or_follows(events: Sequence[Event], index: int) -> bool | None:
     """Ask `Ahead`: does an "or" come before another denial or clause?"""
-    for role in events[index].roles:
-        if role.cue in (Cue.BREAK, Cue.NEGATE):
-            return False
-        if role.cue == Cue.OR:
-            return True
-    return None
+    cues = events[index].cues
+    return True if Cue.OR in cues else False if cues & {Cue.BREAK, Cue.NEGATE} else None
+
+
+def goes_on(events: Sequence[Event], index: int) -> bool | None:
+    """Ask `Ahead`: do semicolons part but names, with an "or" behind the last of them?"""
+    cues = events[index].cues
+    if Cue.BREAK in cues and events[index].end - events[index].start == 1:
+        return True if Cue.OR in events[index + 1].cues else None
+    return None if cues & ATTRIBUTES or cues <= _LISTED else False
 
 
 def advice_follows(events: Sequence[Event], index: int) -> bool | None:

@@ -14,6 +14,7 @@ from rrgclinical.rules.lookaround import (
     ends_segment,
     ends_sentence,
     ends_with_placed,
+    goes_on,
     is_of_another,
     leaves_out_finding,
     looks_back,
@@ -101,6 +102,8 @@ class Scopes(Statement):
             self._doubted_at_end(index, event, role)
         else:
             self._begin_doubt(index, event, role)
+
+    _suspicious = _doubt
 
     def _begin_doubt(self, index: int, event: Event, role: Role) -> None:
         if self.advice and _SOUGHT.search(self.sentence, max(0, event.start - 8), event.start):
@@ -274,6 +277,9 @@ class Scopes(Statement):
         self.unasserted = self.history
 
     def _break(self, index: int, event: Event, role: Role) -> None:
+        if self.ahead.ask(goes_on, index):
+            self.joined = True  # "no effusion; mass; or edema"
+            return
         self._reset(index, event, role)
         self._flush()
         self.anchor = None
@@ -281,7 +287,7 @@ class Scopes(Statement):
         self.joined = self.advice = self.examined = False
         self.negate_until = -1
         if event.end == event.start + 1:  # a mark, no "but"
-            self.pending, self.preposition = [], -9
+            self.pending, self.preposition = [], None
         self._elided(index)
 
     def _except(self, index: int, event: Event, role: Role) -> None:
@@ -374,7 +380,7 @@ class Scopes(Statement):
     _side = _zone = _severity = _attribute
 
     def _preposition(self, index: int, event: Event, role: Role) -> None:
-        self.preposition = event.last
+        self.preposition = event
         if self.examined and self.sentence[event.start : event.end].lower() == "for":
             self.unasserted = True
         if self.anchor is not None:
@@ -396,4 +402,4 @@ class Scopes(Statement):
             self._colon(index, event, role)
         else:
             self._comma(index, event, role)
-            self.pending, self.preposition = [], -9
+            self.pending, self.preposition = [], None

@@ -145,7 +145,7 @@ class Statement:
     pool_end: int = -1
     anchor: Draft | None = None
     after: bool = False
-    preposition: int = -9
+    preposition: Event | None = None
 
     def __post_init__(self) -> None:
         self.ahead, self.record = Ahead(self.events), Told()
