@@ -86,7 +86,7 @@ CUES: dict[Cue, str] = {
         cannot|not|unable to? say|tell|determine|decide|know whether|if there? is?,
         is? not? unclear|uncertain|unknown|doubtful|clear|certain|sure|known whether|if there? is?,
         is? thought|favored|presumed to represent|be, more|less likely than, is? favored over,
-        differential diagnosis? includes|considerations?, would be, versus less likely, either,
+        differential diagnosis? includes|considerations|:, ddx includes|:?, would be, versus less likely, either,
         can|may|could be seen with|in, cannot|unable|impossible|difficult to? distinguish,
         it is difficult|impossible to distinguish, can not distinguish, with or without,
         not incompatible|inconsistent with, whether this|these|it is|represent,
@@ -282,7 +282,7 @@ CUES: dict[Cue, str] = {
     """,
     # Phrases that mean nothing; being longer, they are read instead of a word that they hold.
     Cue.IDLE: """
-        consistent|concordant|compared|comparison with, in keeping with, indication of, mass effect,
+        the? following :, consistent|concordant|compared|comparison with, in keeping with, indication of, mass effect,
         air bronchogram, nipple shadow, body mass|habitus, no comparison|prior, no change exam,
         not available|limited, thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level,
         heart rate|disease|border, prior|remote|treated pneumonia|tuberculosis,

@@ -29,8 +29,8 @@ _TOWARDS = re.compile(
     r"|\bcompared\s+(?:to|with)|\bnone\s+(?:on|in|at))\s+(?:the\s+)?\Z",
     re.IGNORECASE,
 )
-_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING, Cue.CHANCE})
-_OPENERS = frozenset({Cue.ASSERT, Cue.AFFIRM, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
+DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING, Cue.CHANCE})
+_OPENERS = frozenset({Cue.ASSERT, Cue.AFFIRM, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *DOUBTS})
 ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _PLACES = frozenset({Cue.SIDE, Cue.ZONE})
 _SEGMENT_ENDS = frozenset(
@@ -42,8 +42,9 @@ _BETWEEN = {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.DA
 _BETWEEN |= ATTRIBUTES
 _LISTED = frozenset({Cue.FINDING, Cue.COMMA, Cue.AND, Cue.OR, Cue.IDLE, *ATTRIBUTES})
 _LISTED |= {Cue.PREPOSITION, Cue.SUSPICIOUS, Cue.SUBJECT, Cue.VERB}
+_OF_LIST = frozenset({Cue.NEGATE, Cue.UNASSERTED, Cue.PURPOSE, *DOUBTS})
 _ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES})
-_TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *_DOUBTS})
+_TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *DOUBTS})
 
 
 class Ahead:
@@ -115,6 +116,14 @@ def or_follows(events: Sequence[Event], index: int) -> bool | None:
     """Ask `Ahead`: does an "or" come before another denial or clause?"""
     cues = events[index].cues
     return True if Cue.OR in cues else False if cues & {Cue.BREAK, Cue.NEGATE} else None
+
+
+def opens_list(events: Sequence[Event], index: int) -> bool:
+    """True for a colon right behind a denial, doubt or question ("no evidence of: ...")."""
+    if not index or events[index - 1].last != events[index].first:
+        return False
+    before = events[index - 1 - (index > 1 and events[index - 1].cues == {Cue.PREPOSITION})]
+    return bool(before.cues & _OF_LIST) and before.end - before.start > 1
 
 
 def goes_on(events: Sequence[Event], index: int) -> bool | None:
@@ -372,7 +381,7 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
         if Cue.FINITE in cues:
             # "is seen" closes a list; "is unchanged", "is seen in the left base", "suggests
             # scarring" tell of one finding.
-            doubts = bool(cues & _DOUBTS)
+            doubts = bool(cues & DOUBTS)
             rest = [event.cues for event in events[place + 1 : place + 4]]
             then, preposition, where = [*rest, *[frozenset()] * 3][:3]
             placed = Cue.VERB in then and Cue.PREPOSITION in preposition and bool(where & _PLACES)

@@ -9,6 +9,7 @@ from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.headings import find_heading, read_exception
 from rrgclinical.rules.lexicon import Event, Role, is_behind_unknown
 from rrgclinical.rules.lookaround import (
+    DOUBTS,
     advice_follows,
     denial_behind,
     ends_segment,
@@ -20,6 +21,7 @@ from rrgclinical.rules.lookaround import (
     looks_back,
     names_finding,
     names_other,
+    opens_list,
     opens_statement,
     or_follows,
     stands_behind_mark,
@@ -363,7 +365,8 @@ class Scopes(Statement):
         self.pending = []
         # an event that only grades the next finding is of the list that is doubted
         listed = self.negate or (self.doubt and self.events[index + 1].cues == {Cue.SEVERITY})
-        if listed and self.ahead.ask(or_follows, index + 1):
+        doubts = self.finding > self.denial and self.events[index + 1].cues & DOUBTS
+        if listed and not (self.negate and doubts) and self.ahead.ask(or_follows, index + 1):
             return
         self.negate = self.doubt = False
         self.unasserted = self.history
@@ -392,6 +395,8 @@ class Scopes(Statement):
             self._negate(index, event, role)
 
     def _colon(self, index: int, event: Event, role: Role) -> None:
+        if opens_list(self.events, index):
+            return
         self.history = False
         self._reset(index, event, role)
         if heading := find_heading(self.events, index):
