@@ -66,16 +66,16 @@ CUES: dict[Cue, str] = {
     # Doubt in the same two directions.
     Cue.DOUBT_EITHER: f"{parts.NOT_UNLIKELY}, {parts.HARD_TO_EXCLUDE}"
     + """,
-        possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
+        possible, probable, suspected, questionable, questioned, queried, equivocal, doubtful, conceivable,
         poss, prob, susp, if present|any|real, not excluded :, not ruled out :
     """,
     # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
     + f"{parts.NOT_EXCLUDE}, {parts.MUST_EXCLUDE},"
     + """
-        query, possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
+        query, potentially, apparently,
         questionably, supposedly, tentatively, not improbably|impossibly|excluded,
-        not out of the question, may represent?, could, question of?, by no means rule|exclude,
+        not out of the question, may represent?, can represent, could, question of?, hint of, presumptive, by no means rule|exclude,
         suspect, suspicious of|for, concern for|of, to? suggest, suggesting, suggested,
         suggestion|suggestive of, potential, consider, considered, favor, favoring, apparent,
         raise|raising the? question|possibility|suspicion|concern of|for, indeterminate for,
@@ -107,13 +107,13 @@ CUES: dict[Cue, str] = {
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
         is a? nipple shadow, has been|since|now|essentially|fully|subsequently? resolved,
-        complete? interval? resolution, none, has not
-        developed|occurred|recurred|accumulated|reaccumulated, is absent|resolved|gone|lacking,
+        complete? interval? resolution, none, did|has not
+        develop|occur|recur|developed|occurred|recurred|accumulated|reaccumulated, is absent|resolved|gone|lacking, is|has wholly? gone,
         is very? unlikely|improbable, is? thought|considered to? be? very? unlikely|improbable,
         is? not thought|considered to be present|there, is thought|considered? less|not likely,
         is likely|probably|essentially resolved, not suspected|suggested, resolved since,
         is thought to be less likely, -free, has been resected|evacuated|drained,
-        has regressed|vanished
+        has regressed|vanished, neither seen|suspected nor|or seen|suspected
     """
     + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
@@ -133,7 +133,8 @@ CUES: dict[Cue, str] = {
     + f"{parts.UNSETTLED}, {parts.NOT_EXCLUDED}, {parts.TO_BE_EXCLUDED}"
     + """,
         is favored|preferred|possible|suspected|questioned|questionable|probable|suggested,
-        more|less likely than, is? favored over, may|could|can
+        more|less likely than, is? favored over, until|unless proven otherwise, may|could has
+        developed|occurred|appeared, may|could|can
         account|explain|cause|contribute|contributing for|to?, may|could|can be
         responsible|contributing|contributory|accounting for|to?, is?
         likely|probably|possibly|presumably present|there, is? thought|considered|suspected to be
@@ -141,14 +142,15 @@ CUES: dict[Cue, str] = {
         may|could|can look like this, may|could|can look|appear similar|identical,
         is|remain|be of concern, remain possible|suspected|probable, may|could be
         present|seen|considered, is considered, should|must be considered, would be difficult,
-        is|remain in the differential, may|could or may|could not be present|seen|there|real,
+        is|was|remain in the differential, may|could or may|could not be present|seen|there|real,
         is|remain the? most? likely|probable|leading|primary|main|top
-        diagnosis|consideration|etiology|explanation|concern|possibility, is|remain|would be?
+        diagnosis|consideration|etiology|explanation|concern|possibility, is|was|remain|would be?
         of|a|another|the|also? strong|distinct|real? possibility|consideration|concern
     """,
     # Doubt what precedes where nothing follows ("effusion is likely."), what follows elsewhere.
     Cue.DOUBTED_AT_END: """
-        less? likely, is very|most|more|thought|considered? likely, favored, presumed
+        less? likely, is very|most|more|thought|considered? likely, favored, presumed, possibly,
+        probably, conceivably, presumably, perhaps, maybe
     """,
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
@@ -182,7 +184,7 @@ CUES: dict[Cue, str] = {
     Cue.UNASSERTED: """
         look|looking|looked|search|searching|check|checking|hunt|hunting|screen|watch for,
         attention on|at followup for, in search of, seek, seeking, ensure|sure|certain|confirm|show
-        that? there is|was no?, whether|if there is|was, see|determine if, ct|mri|ultrasound for
+        that? there is|was no?, ensure that? no, whether|if there is|was, see|determine if, ct|mri|ultrasound for
         any|a?, history|hx|risk|symptom|detection|resection|excision|ablation of, h /? o,
         status post treatment,
         evaluate|screening|risk|treated|better|best|superior|preferred|suited|surveillance for,
@@ -244,7 +246,7 @@ CUES: dict[Cue, str] = {
     Cue.WHICH: "which",
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
-        secondary|due|related|attributed|attributable to, because of, caused by, resulting from,
+        secondary|due|related|attributed|attributable to, because of, caused by, resulting from, to explain, to account for,
         this|these is, with
         superimposed|coexisting|concomitant|concurrent|underlying|postobstructive,
         limited|degraded|hampered|compromised by the?
@@ -258,7 +260,7 @@ CUES: dict[Cue, str] = {
         increased|decreased|improved|larger|smaller|changed|worse,
         slightly|mildly|minimally|moderately|significantly|markedly worsened|decrease|increase,
         slight|mild|minimal|moderate|significant|marked interval?
-        increase|decrease|improvement|worsening|change, no interval|substantial|seen|relevant?
+        increase|decrease|improvement|worsening|change, no interval|substantial|seen|relevant|new|real|obvious?
         change, no significant interval|seen? change, not significantly|substantially? changed,
         without significant? interval? change, no interval? significant?
         worsening|improvement|increase|decrease in|of, no not? only, not only,
@@ -266,7 +268,7 @@ CUES: dict[Cue, str] = {
         progression|regression|resolution|worsening of|in, no evidence of|for interval?
         progression|worsening|improvement|resolution|clearing of|in, no evidence of|for interval?
         change|increase|decrease|growth|enlargement of|in, been no resolution|change of|in,
-        at the? most|best|worst|least, resolving, slightly, tortuous, calcified, prominent
+        at the? most|best|worst|least, no worse|better|larger|smaller, resolving, slightly, tortuous, calcified, prominent
     """,
     # Speaks of the finding before it ("no large effusion, but a small one").
     Cue.PRONOUN: "one, ones, those",
@@ -300,7 +302,7 @@ CUES: dict[Cue, str] = {
         resolution|clearing of?, marked|significant|substantial interval? clearing of?,
         not clearly|well? seen|present|evident|demonstrated previously|before,
         not clearly|well? seen|present|evident on|in the? prior|comparison|earlier,
-        not clearly|well? seen on the? lateral|frontal, not previously
+        not clearly|well? seen on the? lateral|frontal, previously not seen|present, not previously
         seen|present|evident|described, which|that was not seen|present|evident|there,
         not well|optimally|completely|adequately seen|evaluated|included,
         respiratory|renal|hepatic|hardware|treatment failure, joint|knee|shoulder|hip|elbow

@@ -214,11 +214,11 @@ def ends_sentence(events: Sequence[Event], index: int) -> bool:
 
 
 def stands_behind_mark(events: Sequence[Event], index: int) -> bool:
-    """True for a cue alone between a comma or dash and a statement's end."""
+    """True for a cue alone between a comma, dash or colon and a statement's end."""
     follower = events[index + 1]
     if not index or follower.first != events[index].last:
         return False
-    if not events[index - 1].cues & {Cue.COMMA, Cue.DASH}:
+    if not events[index - 1].cues & {Cue.COMMA, Cue.DASH, Cue.COLON}:
         return False
     return bool(follower.cues & {Cue.COMMA, Cue.DASH, Cue.END, Cue.BREAK})
 

@@ -68,7 +68,7 @@ RULED_OUT_BY = f"""
 NOT_EXCLUDED = f"can|could? {NOT} yet? be|been? {ADVERB} {EXCLUDED}, far from be|being? {EXCLUDED}"
 NOT_EXCLUDE = f"can|could|would|do|does|did? {NOT} yet? {ADVERB} {EXCLUDE}"
 HARD_TO_EXCLUDE = f"""
-    would? be? difficult|impossible|unable|inability|insufficient|inadequate to {ADVERB} {EXCLUDE},
+    would|may|can? be? difficult|impossible|unable|inability|insufficient|inadequate to {ADVERB} {EXCLUDE},
     fail|failed|failing|failure to {ADVERB} {EXCLUDE},
     {NOT} be? sensitive? able|possible|used|enough|sufficient|adequate to {ADVERB} {EXCLUDE}
 """
@@ -111,7 +111,7 @@ _CHANGE = (
 
 # Denials that another one right before them undoes: "not free of", "no lack of", "never without".
 LACK = """
-    without, free of|from, clear|absence|lack|devoid of, lacking, negative|neg for, w / o,
+    without, free of|from, clear|absence|lack|devoid of, clear from, lacking, negative|neg for, w / o,
     spared from|of
 """
 # The same, denying nothing or what precedes where they stand alone; and a change for the better,
@@ -132,7 +132,7 @@ AFFIRM = f"""
     would? be? incorrect|untrue|inaccurate|mistaken that there? is? no, nothing beyond|above|but,
     would? be? incorrect|inaccurate to say|state|claim|conclude that there? is? no,
     nothing else than, no {_CHANGE} is|was? seen|evident in|of, not in excess of,
-    no disputing|denying|mistaking|escaping|ignoring
+    no disputing|denying|mistaking|escaping|ignoring, or|nor any? significant? interval? change in|of
 """
 
 NOT_UNLIKELY = f"""
