@@ -57,7 +57,7 @@ CUES: dict[Cue, str] = {
     Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
     Cue.NEGATE_EITHER: """
-        now? resolved, absent, unlikely, absent|negative|excluded :, not seen|present|found|evident
+        now? resolved, absent, unlikely, is? absent|negative|excluded :, not seen|present|found|evident
         :
     """
     + f", {parts.LOW_CHANCE}",

@@ -43,6 +43,7 @@ _BETWEEN |= ATTRIBUTES
 _LISTED = frozenset({Cue.FINDING, Cue.COMMA, Cue.AND, Cue.OR, Cue.IDLE, *ATTRIBUTES})
 _LISTED |= {Cue.PREPOSITION, Cue.SUSPICIOUS, Cue.SUBJECT, Cue.VERB}
 _OF_LIST = frozenset({Cue.NEGATE, Cue.UNASSERTED, Cue.PURPOSE, *DOUBTS})
+PREDICATIONS = frozenset({Cue.FINITE, Cue.VERB, Cue.NEGATED_BEFORE, Cue.DOUBTED_BEFORE})
 _ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *DOUBTS})
 
@@ -223,6 +224,18 @@ def stands_behind_mark(events: Sequence[Event], index: int) -> bool:
     return bool(follower.cues & {Cue.COMMA, Cue.DASH, Cue.END, Cue.BREAK})
 
 
+def answers(events: Sequence[Event], index: int) -> bool:
+    """True for a denial alone behind a finding and a colon or dash ("evidence of edema: no")."""
+    if not stands_behind_mark(events, index) or Cue.COMMA in events[index - 1].cues:
+        return False
+    place = index - 1
+    while place and Cue.FINDING not in events[place].cues:
+        place -= 1
+        if events[place].last < events[place + 1].first or Cue.ASSERT in events[place].cues:
+            return False
+    return Cue.FINDING in events[place].cues
+
+
 def is_aside(events: Sequence[Event], index: int) -> bool:
     """True for a cue between commas that speaks of what follows ("or, likely, X")."""
     if not index or Cue.COMMA not in events[index - 1].cues & events[index + 1].cues:
@@ -249,7 +262,7 @@ def ends_segment(events: Sequence[Event], index: int) -> bool:
     follower = events[index + 1]
     if is_aside(events, index):
         return False  # "edema or, less likely, pneumonia"
-    return follower.first == events[index].last and not follower.cues.isdisjoint(ENDS)
+    return follower.first == events[index].last and bool(follower.cues & (ENDS - {Cue.COLON}))
 
 
 def modifies_what_follows(ahead: Ahead, index: int) -> bool:

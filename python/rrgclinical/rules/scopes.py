@@ -10,7 +10,9 @@ from rrgclinical.rules.headings import find_heading, read_exception
 from rrgclinical.rules.lexicon import Event, Role, is_behind_unknown
 from rrgclinical.rules.lookaround import (
     DOUBTS,
+    PREDICATIONS,
     advice_follows,
+    answers,
     denial_behind,
     ends_segment,
     ends_sentence,
@@ -70,6 +72,8 @@ class Scopes(Statement):
     def _negate(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone:
             return
+        if answers(self.events, index):
+            return self._negated_before(index, event, role)  # "evidence of edema: no"
         if _EVIDENCE_THAT.match(self.sentence, event.end):
             undone = denial_behind(self.events, index)
             if undone is not None:
@@ -312,9 +316,12 @@ class Scopes(Statement):
         self.aside = self.comma == len(self.drafts)
         if not self.aside:
             self.before, self.comma = self.comma, len(self.drafts)
+        if self.verb > self.finding >= 0 and not self.aside:  # "edema is seen, mass or ..."
+            self.split = len(self.drafts)
         self.segment = len(self.drafts)
         self.parted = event.first
-        self.joined = False
+        # "effusion, as well as edema, has cleared"
+        self.joined = self.joined and not PREDICATIONS.isdisjoint(self.events[index + 1].cues)
         if not denies:
             self._elided(index)
 
