@@ -40,7 +40,7 @@ _MINUS = r"[(\[][-\u2013\u2212][)\]]"
 _ANSWERED = re.compile(
     r"(?:^|(?=[^a-zA-Z0-9,.;]))"  # most characters are passed over at once
     rf"(?:(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
-    r"|(?P<alone>(?<![,;:])\s(?:(?:is|are)\s)?(?=no\s*\.(?!\s*\d)|(?:nil|zero|[-\u2013\u2212]ve)\s*"
+    r"|(?P<alone>(?<![,;:])\s(?:(?:is|are)\s)?(?=no\s*\.(?!\s*\d)|(?:nil|zero|neg(?:ative)?|[-\u2013\u2212]ve)\s*"
     rf"(?:\.(?!\s*\d)|$)))|=(?=\s*{_DENIAL})"
     rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))"
     rf"|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"

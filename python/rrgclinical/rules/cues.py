@@ -212,7 +212,7 @@ CUES: dict[Cue, str] = {
     """,
     # Nothing is asserted of what precedes ("fractures may be occult").
     Cue.OVERLOOKED: """
-        may|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
+        cannot|not be? surely? evaluated, may|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
         may not be seen|evident|apparent|demonstrated, may|could|can be radiographically|easily
         occult|missed|overlooked, should|could|can|may|must|would be
         sought|searched|looked|screened|checked for?

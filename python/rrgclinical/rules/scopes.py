@@ -51,12 +51,20 @@ _EVIDENCE_THAT = re.compile(
 """Words behind a denial that deny a whole clause ("no evidence that the effusion has cleared")."""
 _DENIED_CLAUSE = re.compile(r"\bthat\s+\Z", re.IGNORECASE)
 _WHETHER = re.compile(r"\b(?:whether|if)\s", re.IGNORECASE)
+_CHANGED = (
+    r"(?:has|have|is|are|was|were)\s+(?:(?:now|been|truly|really)\s+)*(?:increas|decreas|enlarg|grow"
+    r"|improv|progress|chang|wors|larger|smaller|new|stable)\w*+(?!\s+(?!is|in|or|since|on|from)\w)"
+)
 _ASKED_OF = re.compile(
     r"\b(?:causes?|a?etiolog(?:y|ies)|significance|nature|chronicity|acuity|age|origin|source|relevance"
-    r"|importance|sizes?|extents?|stability|severity|change|location|position)\b",
+    rf"|importance|sizes?|extents?|stability|severity|change|location|position|{_CHANGED})\b",
     re.IGNORECASE,
 )
 """What may be in doubt of a finding that is there."""
+_CHANGES = re.compile(
+    rf"\s+(?:the|this|these|that|those)\s[^.;,:]{{1,60}}?\s{_CHANGED}", re.IGNORECASE
+)
+_CONCEDES = re.compile(r"\W*(?:(?:al)?though|while|whereas|despite)\b", re.IGNORECASE)
 _THAT = re.compile(r"\s+that\b", re.IGNORECASE)
 _SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
 _STANDS = re.compile(
@@ -114,7 +122,7 @@ class Scopes(Statement):
     def _begin_doubt(self, index: int, event: Event, role: Role) -> None:
         if self.advice and _SOUGHT.search(self.sentence, max(0, event.start - 8), event.start):
             self.unasserted = True  # "CT for possible mass"
-        elif not self.negate:
+        elif not (self.negate or _CHANGES.match(self.sentence, event.end)):
             self.doubt = True
             self.doubted = event.first
 
@@ -177,6 +185,8 @@ class Scopes(Statement):
         self._there(index, event, role)
 
     def _overlooked(self, index: int, event: Event, role: Role) -> None:
+        if self.joined and not self.record.since(self.segment):
+            return  # "effusion, and the left lung cannot be evaluated"
         self.record.forget(self._reach_back())
 
     def _earlier(self, index: int, event: Event, role: Role) -> None:
@@ -311,6 +321,7 @@ class Scopes(Statement):
         closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
         if denies and self.finding > self.denial and not self.unasserted:
             closed |= Cue.DASH in event.cues or ends_with_placed(self.events, index + 1)
+            closed |= not self.clause and _CONCEDES.match(self.sentence) is not None
         self._end_statement(index, closed)
         self._place()
         self.aside = self.comma == len(self.drafts)
