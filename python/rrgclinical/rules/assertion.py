@@ -8,19 +8,13 @@ from functools import lru_cache
 from operator import attrgetter
 
 from rrgclinical.labels import ClassId
+from rrgclinical.rules import lookaround as look
 from rrgclinical.rules.anatomy import Subject
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
 from rrgclinical.rules.lines import ANSWER
-from rrgclinical.rules.lookaround import (
-    ONE_SIDE,
-    coordinated,
-    graded_by,
-    looks_back,
-    modifies_what_follows,
-)
 from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.plain import JOINER, LIGATURES, plain
 from rrgclinical.rules.scopes import Scopes
@@ -150,7 +144,7 @@ class _Reader(Scopes):
             status = ClassId.POSITIVE  # "a small right but no left effusion"
             del self.pool[self.pool_before :]
         for predicate, source in pending:
-            if graded_by(self.events, index, source):
+            if look.graded_by(self.events, index, source):
                 status = _weaken(status, predicate)
         concept = told_apart(self.events, index, role.value, self.sentence)
         draft = Draft(concept, status, event.start, event.end)
@@ -210,7 +204,7 @@ class _Reader(Scopes):
     def _predicate(self, index: int, event: Event, role: Role) -> None:
         predicate: str = role.value
         known = [n for n in self.named if predicate in n.subject.meanings]
-        if known and self._is_parted(known[-1]) and modifies_what_follows(self.ahead, index):
+        if known and self._is_parted(known[-1]) and look.modifies_what_follows(self.ahead, index):
             known = []
         if known:
             for named in known:
@@ -220,10 +214,10 @@ class _Reader(Scopes):
             self.settled = True
             self.pool = []
             self.pending = []
-        elif predicate == "borderline" and looks_back(self.ahead, index):
+        elif predicate == "borderline" and look.looks_back(self.ahead, index):
             self.record.weaken(self._reach_over_comma())  # "cardiomegaly, borderline"
         else:
-            if not (self.pending and coordinated(self.events, index)):
+            if not (self.pending and look.coordinated(self.events, index)):
                 self.pending = []
             self.pending = [*self.pending[1 - _SHARED :], (predicate, event)]
             self.bound_last = -1
@@ -273,4 +267,4 @@ def _weaken(status: int, predicate: str) -> int:
 def _sides_differ(before: list[tuple[Cue, int]], after: list[tuple[Cue, int]]) -> bool:
     """True when one list names the left side alone and the other the right."""
     sides = [{value for axis, value in pool if axis == Cue.SIDE} for pool in (before, after)]
-    return all(len(named) == 1 for named in sides) and set.union(*sides) == set(ONE_SIDE)
+    return all(len(named) == 1 for named in sides) and set.union(*sides) == set(look.ONE_SIDE)

@@ -57,8 +57,8 @@ CUES: dict[Cue, str] = {
     Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
     Cue.NEGATE_EITHER: """
-        now? resolved, absent, unlikely, is? absent|negative|excluded :, not seen|present|found|evident
-        :
+        now? resolved, absent, unlikely, is? absent|negative|excluded :, not
+        seen|present|found|evident :
     """
     + f", {parts.LOW_CHANCE}",
     # The same, a doubt where the word before is unknown.
@@ -73,23 +73,23 @@ CUES: dict[Cue, str] = {
     Cue.DOUBT: _INSEPARABLE
     + f"{parts.NOT_EXCLUDE}, {parts.MUST_EXCLUDE},"
     + """
-        query, potentially, apparently,
-        questionably, supposedly, tentatively, not improbably|impossibly|excluded,
-        not out of the question, may represent?, can represent, could, question of?, hint of, presumptive, by no means rule|exclude,
-        suspect, suspicious of|for, concern for|of, to? suggest, suggesting, suggested,
-        suggestion|suggestive of, potential, consider, considered, favor, favoring, apparent,
-        raise|raising the? question|possibility|suspicion|concern of|for, indeterminate for,
-        neither confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove,
-        without|not excluding, without ruling, consideration include, doubt, cannot be certain,
-        cannot|unable to? confirm|prove|establish or|nor exclude|rule,
-        may|could or may|could not be?, cannot|not be? certain|sure|confident that there? is? no,
-        cannot|not|unable to? say|tell|determine|decide|know whether|if there? is?,
-        is? not? unclear|uncertain|unknown|doubtful|clear|certain|sure|known whether|if there? is?,
-        is? thought|favored|presumed to represent|be, more|less likely than, is? favored over,
-        differential diagnosis? includes|considerations|:, ddx includes|:?, would be, versus less likely, either,
-        can|may|could be seen with|in, cannot|unable|impossible|difficult to? distinguish,
-        it is difficult|impossible to distinguish, can not distinguish, with or without,
-        not incompatible|inconsistent with, whether this|these|it is|represent,
+        query, potentially, apparently, questionably, supposedly, tentatively, not
+        improbably|impossibly|excluded, not out of the question, may represent?, can represent,
+        could, question of?, hint of, presumptive, by no means rule|exclude, suspect, suspicious
+        of|for, concern for|of, to? suggest, suggesting, suggested, suggestion|suggestive of,
+        potential, consider, considered, favor, favoring, apparent, raise|raising the?
+        question|possibility|suspicion|concern of|for, indeterminate for, neither
+        confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove, without|not
+        excluding, without ruling, consideration include, doubt, cannot be certain, cannot|unable
+        to? confirm|prove|establish or|nor exclude|rule, may|could or may|could not be?, cannot|not
+        be? certain|sure|confident that there? is? no, cannot|not|unable to?
+        say|tell|determine|decide|know whether|if there? is?, is? not?
+        unclear|uncertain|unknown|doubtful|clear|certain|sure|known whether|if there? is?, is?
+        thought|favored|presumed to represent|be, more|less likely than, is? favored over,
+        differential diagnosis? includes|considerations|:, ddx includes|:?, would be, versus less
+        likely, either, can|may|could be seen with|in, cannot|unable|impossible|difficult to?
+        distinguish, it is difficult|impossible to distinguish, can not distinguish, with or
+        without, not incompatible|inconsistent with, whether this|these|it is|represent,
         likely|probably|possibly represent
     """,
     # Doubt what follows; of a list that is denied it is a word as any other.
@@ -106,14 +106,15 @@ CUES: dict[Cue, str] = {
     """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
-        is a? nipple shadow, has been|since|now|essentially|fully|subsequently? resolved,
-        complete? interval? resolution, none, did|has not
-        develop|occur|recur|developed|occurred|recurred|accumulated|reaccumulated, is absent|resolved|gone|lacking, is|has wholly? gone,
-        is very? unlikely|improbable, is? thought|considered to? be? very? unlikely|improbable,
-        is? not thought|considered to be present|there, is thought|considered? less|not likely,
-        is likely|probably|essentially resolved, not suspected|suggested, resolved since,
-        is thought to be less likely, -free, has been resected|evacuated|drained,
-        has regressed|vanished, neither seen|suspected nor|or seen|suspected
+        is a? nipple shadow, has been|since|now|essentially|fully|subsequently? resolved, complete?
+        interval? resolution, none, did|has not
+        develop|occur|recur|developed|occurred|recurred|accumulated|reaccumulated, is
+        absent|resolved|gone|lacking, is|has wholly? gone, is very? unlikely|improbable, is?
+        thought|considered to? be? very? unlikely|improbable, is? not thought|considered to be
+        present|there, is thought|considered? less|not likely, is likely|probably|essentially
+        resolved, not suspected|suggested, resolved since, is thought to be less likely, -free, has
+        been resected|evacuated|drained, has regressed|vanished, neither seen|suspected nor|or
+        seen|suspected
     """
     + f", {parts.NOT_SEEN}, {parts.IS_EXCLUDED}",
     # Deny the finding that a verb puts behind them ("gone is the effusion").
@@ -182,27 +183,27 @@ CUES: dict[Cue, str] = {
     Cue.EXAMINE: "to further|better? evaluate|examine",
     # Nothing is asserted of what follows: history, a question, a hypothesis.
     Cue.UNASSERTED: """
-        look|looking|looked|search|searching|check|checking|hunt|hunting|screen|watch for,
-        attention on|at followup for, in search of, seek, seeking, ensure|sure|certain|confirm|show
-        that? there is|was no?, ensure that? no, whether|if there is|was, see|determine if, ct|mri|ultrasound for
-        any|a?, history|hx|risk|symptom|detection|resection|excision|ablation of, h /? o,
-        status post treatment,
+        look|looking|looked|search|searching|check|checking|hunt|hunting|screen|watch for, attention
+        on|at followup for, in search of, seek, seeking, ensure|sure|certain|confirm|show that?
+        there is|was no?, ensure that? no, whether|if there is|was, see|determine if,
+        ct|mri|ultrasound for any|a?, history|hx|risk|symptom|detection|resection|excision|ablation
+        of, h /? o, status post treatment,
         evaluate|screening|risk|treated|better|best|superior|preferred|suited|surveillance for,
-        evaluation|workup|assessment for|of, indication, clinical question is|was|of|:,
-        clinical|if concern for, if there is, if clinical|clinically|there?, rule out history,
-        known history of, clinical suspicion for|of, sensitive|insensitive|sensitivity|specific
-        in|for|to|than, modality|study|test of choice for, to? detect, detecting,
-        in|for evaluating|assessing|characterizing, in case of, whether,
+        evaluation|workup|assessment for|of, indication, clinical question is|was|of|:, clinical|if
+        concern for, if there is, if clinical|clinically|there?, rule out history, known history of,
+        clinical suspicion for|of, sensitive|insensitive|sensitivity|specific in|for|to|than,
+        modality|study|test of choice for, to? detect, detecting, in|for
+        evaluating|assessing|characterizing, in case of, whether,
         document|ensure|confirm|assure|show|until|to|documenting|ensuring
         resolution|clearing|clearance of?, to document|ensure|confirm|assure|show
-        resolution|clearing|clearance of?, follow to? resolution of?, please note,
-        may|could|can mask|mimic, mimic, mimicking, simulating, r/o,
+        resolution|clearing|clearance of?, follow to? resolution of?, please note, may|could|can
+        mask|mimic, mimic, mimicking, simulating, r/o,
         surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|monitoring for,
         treatment of|for, sequela of prior|old?,
         reason|evaluated|nondiagnostic|inadequate|suboptimal|limited for, correlate|correlation
         clinically? for|with, clinical correlation for, may|could obscure,
-        recommended|suggested|obtained|performed to exclude|rule, clinically correlate for,
-        if this|these|it is|represent, not well|adequately|optimally|fully evaluated|seen for
+        recommended|suggested|obtained|performed to exclude|rule, clinically correlate for, if
+        this|these|it is|represent, not well|adequately|optimally|fully evaluated|seen for
     """,
     # The same to the end of the statement, whatever comes between: the patient and the question.
     Cue.HISTORY: """
@@ -212,8 +213,9 @@ CUES: dict[Cue, str] = {
     """,
     # Nothing is asserted of what precedes ("fractures may be occult").
     Cue.OVERLOOKED: """
-        cannot|not be? surely? evaluated, may|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
-        may not be seen|evident|apparent|demonstrated, may|could|can be radiographically|easily
+        cannot|not be? surely? evaluated, may|could|can be
+        missed|occult|overlooked|inapparent|undetected|invisible|hidden, may not be
+        seen|evident|apparent|demonstrated, may|could|can be radiographically|easily
         occult|missed|overlooked, should|could|can|may|must|would be
         sought|searched|looked|screened|checked for?
     """,
@@ -246,8 +248,8 @@ CUES: dict[Cue, str] = {
     Cue.WHICH: "which",
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
-        secondary|due|related|attributed|attributable to, because of, caused by, resulting from, to explain, to account for,
-        this|these is, with
+        secondary|due|related|attributed|attributable to, because of, caused by, resulting from, to
+        explain, to account for, this|these is, with
         superimposed|coexisting|concomitant|concurrent|underlying|postobstructive,
         limited|degraded|hampered|compromised by the?
     """,
@@ -255,20 +257,21 @@ CUES: dict[Cue, str] = {
     Cue.ASSERT: """
         stable, unchanged in?, persistent, persist, chronic, again, redemonstrated, worsening,
         improving, improved, increasing, decreasing, interval, remains, old, healed, slight,
-        redemonstration of, postsurgical, subtle, low, status, increased, decreased,
-        no? change in|of|from, slightly|mildly|minimally|moderately|significantly|markedly
+        redemonstration of, postsurgical, subtle, low, status, increased, decreased, no? change
+        in|of|from, slightly|mildly|minimally|moderately|significantly|markedly
         increased|decreased|improved|larger|smaller|changed|worse,
         slightly|mildly|minimally|moderately|significantly|markedly worsened|decrease|increase,
         slight|mild|minimal|moderate|significant|marked interval?
-        increase|decrease|improvement|worsening|change, no interval|substantial|seen|relevant|new|real|obvious?
-        change, no significant interval|seen? change, not significantly|substantially? changed,
-        without significant? interval? change, no interval? significant?
-        worsening|improvement|increase|decrease in|of, no not? only, not only,
-        no further change|increase|decrease, no further? interval?
+        increase|decrease|improvement|worsening|change, no
+        interval|substantial|seen|relevant|new|real|obvious? change, no significant interval|seen?
+        change, not significantly|substantially? changed, without significant? interval? change, no
+        interval? significant? worsening|improvement|increase|decrease in|of, no not? only, not
+        only, no further change|increase|decrease, no further? interval?
         progression|regression|resolution|worsening of|in, no evidence of|for interval?
         progression|worsening|improvement|resolution|clearing of|in, no evidence of|for interval?
-        change|increase|decrease|growth|enlargement of|in, been no resolution|change of|in,
-        at the? most|best|worst|least, no worse|better|larger|smaller, resolving, slightly, tortuous, calcified, prominent
+        change|increase|decrease|growth|enlargement of|in, been no resolution|change of|in, at the?
+        most|best|worst|least, no worse|better|larger|smaller, resolving, slightly, tortuous,
+        calcified, prominent
     """,
     # Speaks of the finding before it ("no large effusion, but a small one").
     Cue.PRONOUN: "one, ones, those",
@@ -284,46 +287,45 @@ CUES: dict[Cue, str] = {
     """,
     # Phrases that mean nothing; being longer, they are read instead of a word that they hold.
     Cue.IDLE: """
-        the? following :, consistent|concordant|compared|comparison with, in keeping with, indication of, mass effect,
-        air bronchogram, nipple shadow, body mass|habitus, no comparison|prior, no change exam,
-        not available|limited, thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level,
-        heart rate|disease|border, prior|remote|treated pneumonia|tuberculosis,
+        the? following :, consistent|concordant|compared|comparison with, in keeping with,
+        indication of, mass effect, air bronchogram, nipple shadow, body mass|habitus, no
+        comparison|prior, no change exam, not available|limited,
+        thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level, heart
+        rate|disease|border, prior|remote|treated pneumonia|tuberculosis,
         old|past|chronic|prior|remote|treated infection, prior|old|remote|treated
         tuberculosis|tuberculous|fungal infection, prior|old|remote infection or inflammation,
-        prior|old|remote|past infectious|inflammatory process|disease|change|insult,
-        post pneumonia|infectious|infection|tuberculous|aspiration,
+        prior|old|remote|past infectious|inflammatory process|disease|change|insult, post
+        pneumonia|infectious|infection|tuberculous|aspiration,
         neck|axillary|paraspinal|hepatic|liver|splenic|skin mass|lesion, bowel|abdominal mass|air,
         neck|shoulder|humeral|abdominal|breast|vertebral|sclerotic density|opacity,
         density|opacity|nodule|mass in|over the? left|right?
         neck|shoulder|abdomen|breast|axilla|humerus|soft tissue?, has?
-        nearly|mostly|partially|incompletely|not fully? resolved, dr, may of,
-        has resolved substantially|considerably|significantly|partially|mostly, costal cartilage,
+        nearly|mostly|partially|incompletely|not fully? resolved, dr, may of, has resolved
+        substantially|considerably|significantly|partially|mostly, costal cartilage,
         near|nearly|partial|incomplete|some|continued|further|ongoing|gradual complete? interval?
-        resolution|clearing of?, marked|significant|substantial interval? clearing of?,
-        not clearly|well? seen|present|evident|demonstrated previously|before,
-        not clearly|well? seen|present|evident on|in the? prior|comparison|earlier,
-        not clearly|well? seen on the? lateral|frontal, previously not seen|present, not previously
-        seen|present|evident|described, which|that was not seen|present|evident|there,
-        not well|optimally|completely|adequately seen|evaluated|included,
-        respiratory|renal|hepatic|hardware|treatment failure, joint|knee|shoulder|hip|elbow
-        effusion, difficult to evaluate|determine|appreciate|measure|see|gauge,
-        edema of|in the? chest|abdominal|body|soft wall|tissue, edema of|in the? left|right?
-        neck|arm|leg|extremity, chest|abdominal|body wall edema,
-        bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver|brain metastasis,
+        resolution|clearing of?, marked|significant|substantial interval? clearing of?, not
+        clearly|well? seen|present|evident|demonstrated previously|before, not clearly|well?
+        seen|present|evident on|in the? prior|comparison|earlier, not clearly|well? seen on the?
+        lateral|frontal, previously not seen|present, not previously seen|present|evident|described,
+        which|that was not seen|present|evident|there, not well|optimally|completely|adequately
+        seen|evaluated|included, respiratory|renal|hepatic|hardware|treatment failure,
+        joint|knee|shoulder|hip|elbow effusion, difficult to
+        evaluate|determine|appreciate|measure|see|gauge, edema of|in the? chest|abdominal|body|soft
+        wall|tissue, edema of|in the? left|right? neck|arm|leg|extremity, chest|abdominal|body wall
+        edema, bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver|brain metastasis,
         bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver metastatic disease|lesion|focus,
         metastatic disease|metastasis of|to|in the? bone|spine|rib|liver|brain, non specific,
-        accounting|allowing|adjusting for technical? factors?, port of entry,
-        without|absence of? a|any? comparison|prior|contrast, left|right heart border,
-        bone density|island|mineralization|scan, cardiac apex|border, mediastinal fat,
-        no additional|further imaging|evaluation|views|followup, aortic|mitral valve?
-        annular|annulus? calcification|disease|stenosis,
-        lead|wire|hardware|catheter|sternal|sternotomy wire? fracture, fracture of the?
-        lead|wire|hardware|catheter|sternal|sternotomy wire?, fractured|broken sternal|sternotomy?
-        lead|wire|catheter, breast shadow|tissue, thyroid|pericardial|adrenal|renal|breast
-        mass|nodule|lesion|enlargement|cancer|carcinoma, soft tissue edema|mass|density|nodule,
-        has|was been? pulled back|out,
-        laryngeal|subcutaneous|peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema,
-        lung cancer screening, iv line, limit|limited evaluation of, breast implant|prosthesis,
+        accounting|allowing|adjusting for technical? factors?, port of entry, without|absence of?
+        a|any? comparison|prior|contrast, left|right heart border, bone
+        density|island|mineralization|scan, cardiac apex|border, mediastinal fat, no
+        additional|further imaging|evaluation|views|followup, aortic|mitral valve? annular|annulus?
+        calcification|disease|stenosis, lead|wire|hardware|catheter|sternal|sternotomy wire?
+        fracture, fracture of the? lead|wire|hardware|catheter|sternal|sternotomy wire?,
+        fractured|broken sternal|sternotomy? lead|wire|catheter, breast shadow|tissue,
+        thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
+        soft tissue edema|mass|density|nodule, has|was been? pulled back|out,
+        laryngeal|subcutaneous|peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema, lung
+        cancer screening, iv line, limit|limited evaluation of, breast implant|prosthesis,
         vertebral|tracheal|bronchial body? collapse, collapsed|collapsing vertebral body?|vertebra,
         collapse of the? vertebra|trachea|vertebral body?, hepatic|respiratory|ventilatory
         decompensation

@@ -8,29 +8,26 @@ from __future__ import annotations
 import re
 
 _MEANT = """
-    no: nil zero, negative: -ve \u2212ve \u2013ve,
-    surely: definitely definitively certainly clearly convincingly confidently reliably distinctly
-        conclusively unequivocally positively readily radiographically radiologically obviously
-        specifically really safely absolutely certainty confidence thus therefore hence thereby
-        truly,
-    wholly: entirely completely totally fully altogether,
-    very: extremely exceedingly relatively quite highly fairly rather only,
-    seen: identified visualized appreciated detected noted shown visible discernible observed
-        recognized delineated revealed appreciable discerned perceived depicted perceptible
-        detectable identifiable,
-    see: identify visualize appreciate discern recognize delineate observe perceive depict,
-    is: are, was: were, has: have, may: might, a: an, in: within, appear: seem,
-    thought: felt believed deemed, represent: reflect indicate, show: reveal demonstrate,
-    prior: previous preceding, nearly: almost, mostly: largely, hardly: scarcely barely,
-    resolved: cleared, vanished: disappeared, difficult: hard, distinguish: differentiate separate,
-    distinguished: differentiated separated, evaluate: assess characterize, evaluated: assessed,
-    consistent: compatible, suspicious: concerning worrisome, improbable: implausible,
-    substantial: considerable, recommended: advised, mimic: simulate, incorrect: wrong false,
-    disc: disk, tortuous: ectatic, dilation: dilatation, coarse: coarsened, basilar: basal,
-    perihilar: parahilar, lymphadenopathy: adenopathy, cavitary: cavitating, prominence: fullness,
-    scar: scarring, neoplasm: tumor, lytic: osteolytic, ruptured: torn, tear: laceration,
-    vasculature: vascularity, border: margin outline, shadow: shadowing, widened: wide,
-    reduced: diminished, embolism: embolus, obscured: effaced obliterated
+    no: nil zero, negative: -ve \u2212ve \u2013ve, surely: definitely definitively certainly clearly
+    convincingly confidently reliably distinctly conclusively unequivocally positively readily
+    radiographically radiologically obviously specifically really safely absolutely certainty
+    confidence thus therefore hence thereby truly, wholly: entirely completely totally fully
+    altogether, very: extremely exceedingly relatively quite highly fairly rather only, seen:
+    identified visualized appreciated detected noted shown visible discernible observed recognized
+    delineated revealed appreciable discerned perceived depicted perceptible detectable
+    identifiable, see: identify visualize appreciate discern recognize delineate observe perceive
+    depict, is: are, was: were, has: have, may: might, a: an, in: within, appear: seem, thought:
+    felt believed deemed, represent: reflect indicate, show: reveal demonstrate, prior: previous
+    preceding, nearly: almost, mostly: largely, hardly: scarcely barely, resolved: cleared,
+    vanished: disappeared, difficult: hard, distinguish: differentiate separate, distinguished:
+    differentiated separated, evaluate: assess characterize, evaluated: assessed, consistent:
+    compatible, suspicious: concerning worrisome, improbable: implausible, substantial:
+    considerable, recommended: advised, mimic: simulate, incorrect: wrong false, disc: disk,
+    tortuous: ectatic, dilation: dilatation, coarse: coarsened, basilar: basal, perihilar:
+    parahilar, lymphadenopathy: adenopathy, cavitary: cavitating, prominence: fullness, scar:
+    scarring, neoplasm: tumor, lytic: osteolytic, ruptured: torn, tear: laceration, vasculature:
+    vascularity, border: margin outline, shadow: shadowing, widened: wide, reduced: diminished,
+    embolism: embolus, obscured: effaced obliterated
 """
 ALIASES = {
     word: meant.strip()
@@ -68,9 +65,9 @@ RULED_OUT_BY = f"""
 NOT_EXCLUDED = f"can|could? {NOT} yet? be|been? {ADVERB} {EXCLUDED}, far from be|being? {EXCLUDED}"
 NOT_EXCLUDE = f"can|could|would|do|does|did? {NOT} yet? {ADVERB} {EXCLUDE}"
 HARD_TO_EXCLUDE = f"""
-    would|may|can? be? difficult|impossible|unable|inability|insufficient|inadequate to {ADVERB} {EXCLUDE},
-    fail|failed|failing|failure to {ADVERB} {EXCLUDE},
-    {NOT} be? sensitive? able|possible|used|enough|sufficient|adequate to {ADVERB} {EXCLUDE}
+    would|may|can? be? difficult|impossible|unable|inability|insufficient|inadequate to {ADVERB}
+    {EXCLUDE}, fail|failed|failing|failure to {ADVERB} {EXCLUDE}, {NOT} be? sensitive?
+    able|possible|used|enough|sufficient|adequate to {ADVERB} {EXCLUDE}
 """
 IS_EXCLUDED = f"is|was|has|can|may now? be|been? {ADVERB} {EXCLUDED}"
 # A duty, or the word before is none that the tables know.
@@ -111,28 +108,28 @@ _CHANGE = (
 
 # Denials that another one right before them undoes: "not free of", "no lack of", "never without".
 LACK = """
-    without, free of|from, clear|absence|lack|devoid of, clear from, lacking, negative|neg for, w / o,
-    spared from|of
+    without, free of|from, clear|absence|lack|devoid of, clear from, lacking, negative|neg for, w /
+    o, spared from|of
 """
 # The same, denying nothing or what precedes where they stand alone; and a change for the better,
 # whose denial says that the finding is there: "no clearing of".
 ALONE = f"denial of, complete? interval? resolution, {_CHANGE} of|in"
 
 AFFIRM = f"""
-    no|without doubt|question about|that, without a? doubt, beyond doubt, cannot be denied,
-    not lack|lacking|deny|exceed|exceeding|beyond|above, fail|failed|failing|failure to
+    no|without doubt|question about|that, without a? doubt, beyond doubt, cannot be denied, not
+    lack|lacking|deny|exceed|exceeding|beyond|above, fail|failed|failing|failure to
     clear|resolve|improve|regress, no|not|nothing|none|never|without
     any|anything|much|significantly? {_MORE} than, no|not {_MORE} in size|extent|number|degree than,
     no|not|nothing|none any|much? more|less severe|extensive|pronounced|prominent|marked than,
     no|not|nothing|none any|much? more|less significant|conspicuous|apparent|advanced than,
-    no|without marked|significant|substantial|definite interval? {_CHANGE} of|in,
-    no|without partial|incomplete|further|gradual|continued interval? {_CHANGE} of|in,
-    cannot|not be? said|claimed|stated|true|correct that there? is? no|without,
-    not the? case|truth|agree|concur that there? is? no, cannot|can not? deny, hardly more than,
-    would? be? incorrect|untrue|inaccurate|mistaken that there? is? no, nothing beyond|above|but,
-    would? be? incorrect|inaccurate to say|state|claim|conclude that there? is? no,
-    nothing else than, no {_CHANGE} is|was? seen|evident in|of, not in excess of,
-    no disputing|denying|mistaking|escaping|ignoring, or|nor any? significant? interval? change in|of
+    no|without marked|significant|substantial|definite interval? {_CHANGE} of|in, no|without
+    partial|incomplete|further|gradual|continued interval? {_CHANGE} of|in, cannot|not be?
+    said|claimed|stated|true|correct that there? is? no|without, not the? case|truth|agree|concur
+    that there? is? no, cannot|can not? deny, hardly more than, would? be?
+    incorrect|untrue|inaccurate|mistaken that there? is? no, nothing beyond|above|but, would? be?
+    incorrect|inaccurate to say|state|claim|conclude that there? is? no, nothing else than, no
+    {_CHANGE} is|was? seen|evident in|of, not in excess of, no
+    disputing|denying|mistaking|escaping|ignoring, or|nor any? significant? interval? change in|of
 """
 
 NOT_UNLIKELY = f"""

@@ -5,31 +5,10 @@ from __future__ import annotations
 import re
 
 from rrgclinical.labels import ClassId
+from rrgclinical.rules import lookaround as look
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.headings import find_heading, read_exception
 from rrgclinical.rules.lexicon import Event, Role, is_behind_unknown
-from rrgclinical.rules.lookaround import (
-    DOUBTS,
-    PREDICATIONS,
-    advice_follows,
-    answers,
-    denial_behind,
-    ends_segment,
-    ends_sentence,
-    ends_with_placed,
-    goes_on,
-    is_of_another,
-    leaves_out_finding,
-    looks_back,
-    names_finding,
-    names_other,
-    opens_list,
-    opens_statement,
-    or_follows,
-    stands_behind_mark,
-    stands_for_finding,
-    verb_of_denied,
-)
 from rrgclinical.rules.parts import IS_LOW, TURNED
 from rrgclinical.rules.statement import Statement
 
@@ -80,10 +59,10 @@ class Scopes(Statement):
     def _negate(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone:
             return
-        if answers(self.events, index):
+        if look.answers(self.events, index):
             return self._negated_before(index, event, role)  # "evidence of edema: no"
         if _EVIDENCE_THAT.match(self.sentence, event.end):
-            undone = denial_behind(self.events, index)
+            undone = look.denial_behind(self.events, index)
             if undone is not None:
                 self._affirm(index, event, role)
                 self.undone = undone.first
@@ -112,7 +91,7 @@ class Scopes(Statement):
         self.turned = event.end
 
     def _doubt(self, index: int, event: Event, role: Role) -> None:
-        if stands_behind_mark(self.events, index):
+        if look.stands_behind_mark(self.events, index):
             self._doubted_at_end(index, event, role)
         else:
             self._begin_doubt(index, event, role)
@@ -129,13 +108,13 @@ class Scopes(Statement):
     def _negate_either(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone or self._stands_first(index):
             return
-        if looks_back(self.ahead, index):
+        if look.looks_back(self.ahead, index):
             self._deny(self._reach_over_comma())
         else:
             self._negate(index, event, role)
 
     def _doubt_either(self, index: int, event: Event, role: Role) -> None:
-        if looks_back(self.ahead, index):
+        if look.looks_back(self.ahead, index):
             self.record.weaken(self._reach_over_comma())
         else:
             self._begin_doubt(index, event, role)
@@ -152,7 +131,7 @@ class Scopes(Statement):
         self.advice = True
 
     def _purpose(self, index: int, event: Event, role: Role) -> None:
-        if self.advice or self.ahead.ask(advice_follows, index):
+        if self.advice or self.ahead.ask(look.advice_follows, index):
             self._unasserted(index, event, role)
         else:
             self._begin_doubt(index, event, role)
@@ -190,7 +169,7 @@ class Scopes(Statement):
         self.record.forget(self._reach_back())
 
     def _earlier(self, index: int, event: Event, role: Role) -> None:
-        if self.verb < self.finding and not self.aside and ends_sentence(self.events, index):
+        if self.verb < self.finding and not self.aside and look.ends_sentence(self.events, index):
             self.record.forget(self._reach_back())
         self.verb = event.first
 
@@ -221,7 +200,7 @@ class Scopes(Statement):
         """Tell whether what is denied follows, behind a verb; the denial then begins with it."""
         if self.record.since(self.segment):
             return False
-        verb = verb_of_denied(self.events, index)
+        verb = look.verb_of_denied(self.events, index)
         self.inverted = self.events[verb].first if verb >= 0 else -1
         return verb >= 0
 
@@ -254,13 +233,13 @@ class Scopes(Statement):
             self.record.weaken(self._reach_behind_mark(index))
 
     def _doubted_at_end(self, index: int, event: Event, role: Role) -> None:
-        if ends_segment(self.events, index):
+        if look.ends_segment(self.events, index):
             self.record.weaken(self._reach_over_comma())
         else:
             self._begin_doubt(index, event, role)
 
     def _hedged(self, index: int, event: Event, role: Role) -> None:
-        if stands_behind_mark(self.events, index):
+        if look.stands_behind_mark(self.events, index):
             self._doubted_at_end(index, event, role)
 
     def _unsure(self, index: int, event: Event, role: Role) -> None:
@@ -279,7 +258,7 @@ class Scopes(Statement):
 
     def _subordinate(self, index: int, event: Event, role: Role) -> None:
         self._reset(index, event, role)
-        if self.ahead.ask(names_finding, index + 1):
+        if self.ahead.ask(look.names_finding, index + 1):
             self.split = len(self.drafts)
 
     def _which(self, index: int, event: Event, role: Role) -> None:
@@ -293,7 +272,7 @@ class Scopes(Statement):
         self.unasserted = self.history
 
     def _break(self, index: int, event: Event, role: Role) -> None:
-        if self.ahead.ask(goes_on, index):
+        if self.ahead.ask(look.goes_on, index):
             self.joined = True  # "no effusion; mass; or edema"
             return
         self._reset(index, event, role)
@@ -320,7 +299,7 @@ class Scopes(Statement):
         denies = self.negate
         closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
         if denies and self.finding > self.denial and not self.unasserted:
-            closed |= Cue.DASH in event.cues or ends_with_placed(self.events, index + 1)
+            closed |= Cue.DASH in event.cues or look.ends_with_placed(self.events, index + 1)
             closed |= not self.clause and _CONCEDES.match(self.sentence) is not None
         self._end_statement(index, closed)
         self._place()
@@ -332,7 +311,7 @@ class Scopes(Statement):
         self.segment = len(self.drafts)
         self.parted = event.first
         # "effusion, as well as edema, has cleared"
-        self.joined = self.joined and not PREDICATIONS.isdisjoint(self.events[index + 1].cues)
+        self.joined = self.joined and not look.PREDICATIONS.isdisjoint(self.events[index + 1].cues)
         if not denies:
             self._elided(index)
 
@@ -349,11 +328,11 @@ class Scopes(Statement):
             self._elided(index)
 
     def _elided(self, index: int) -> None:
-        if leaves_out_finding(self.events, index, self.sentence):
+        if look.leaves_out_finding(self.events, index, self.sentence):
             self._again(self.events[index + 1])
 
     def _pronoun(self, index: int, event: Event, role: Role) -> None:
-        if stands_for_finding(self.events, index):
+        if look.stands_for_finding(self.events, index):
             self._again(event)
 
     def _or(self, index: int, event: Event, role: Role) -> None:
@@ -366,7 +345,7 @@ class Scopes(Statement):
         self.versus = event.last
         if self.doubt and self.doubted > self.finding:
             return  # "opacity, may be a shadow versus a nodule": the opacity is no alternative
-        if self.finding < self.parted and names_other(self.events, index):
+        if self.finding < self.parted and look.names_other(self.events, index):
             return  # "opacity, artifact versus nodule"
         draft = self.record.last(self.clause)
         if draft is not None and draft.status == ClassId.POSITIVE:
@@ -378,13 +357,13 @@ class Scopes(Statement):
             return
         if index + 1 >= len(self.events):
             return
-        if not (closed or opens_statement(self.events, index + 1)):
+        if not (closed or look.opens_statement(self.events, index + 1)):
             return
         self.pending = []
         # an event that only grades the next finding is of the list that is doubted
         listed = self.negate or (self.doubt and self.events[index + 1].cues == {Cue.SEVERITY})
-        doubts = self.finding > self.denial and self.events[index + 1].cues & DOUBTS
-        if listed and not (self.negate and doubts) and self.ahead.ask(or_follows, index + 1):
+        doubts = self.finding > self.denial and self.events[index + 1].cues & look.DOUBTS
+        if listed and not (self.negate and doubts) and self.ahead.ask(look.or_follows, index + 1):
             return
         self.negate = self.doubt = False
         self.unasserted = self.history
@@ -392,7 +371,7 @@ class Scopes(Statement):
     # Attributes.
 
     def _attribute(self, index: int, event: Event, role: Role) -> None:
-        if role.cue == Cue.SIDE and is_of_another(event, self.sentence):
+        if role.cue == Cue.SIDE and look.is_of_another(event, self.sentence):
             return
         if len(self.pool) < _POOL:
             self.pool.append((role.cue, role.value))
@@ -413,7 +392,7 @@ class Scopes(Statement):
             self._negate(index, event, role)
 
     def _colon(self, index: int, event: Event, role: Role) -> None:
-        if opens_list(self.events, index):
+        if look.opens_list(self.events, index):
             return
         self.history = False
         self._reset(index, event, role)
