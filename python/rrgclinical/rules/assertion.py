@@ -34,10 +34,10 @@ _MINUS = r"[(\[][-\u2013\u2212][)\]]"
 _ANSWERED = re.compile(
     r"(?:^|(?=[^a-zA-Z0-9,.;]))"  # most characters are passed over at once
     rf"(?:(?P<asked>^\W*(?:is|are|was|were)\sthere\s)(?=[^?]*\?\s*{ANSWER})|\?(?=\s*{ANSWER})"
-    r"|(?P<alone>(?<![,;:])\s(?:(?:is|are)\s)?(?=no\s*\.(?!\s*\d)|(?:nil|zero|neg(?:ative)?|[-\u2013\u2212]ve)\s*"
-    rf"(?:\.(?!\s*\d)|$)))|=(?=\s*{_DENIAL})"
-    rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))"
-    rf"|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"
+    r"|(?P<alone>(?<![,;:])\s(?:(?:is|are)\s)?(?=no\s*\.(?!\s*\d)|(?:nil|zero|neg(?:ative)?"
+    rf"|[-\u2013\u2212]ve)\s*(?:\.(?!\s*\d)|$)))|=(?=\s*{_DENIAL})"
+    rf"|(?P<rule>(?:[-=]{{3,}}+|_{{10,}}+)(?!\W*{_DENIAL}\W*$))|(?P<no>:\s+n(?:eg)?(?=\s*(?:[.;,]|$)))"
+    rf"|(?P<before>^{_MINUS}(?=[^+()\[\]]*$))"
     rf"|(?P<minus>{_MINUS}(?=\W*$))"
     rf"|(?P<open>\W*whether\s(?:there\s(?:is|are)\s)?(?=[^.;,]{{0,80}}?{_OPEN})"
     rf"|\sor\sno\s[\w\s]{{1,60}}?(?={_OPEN})))",
@@ -56,10 +56,7 @@ _SHARED = 16
 _START = attrgetter("start")
 _LOCATIVE = 3
 """Tokens between a preposition and the structure it makes a place ("in the left lung")."""
-_PARTED = re.compile(
-    r"\b(?!(?:both|all|either)\b)\w+\s+the\s|\b(?:time|exam(?:ination)?|study|film|views?)\s",
-    re.IGNORECASE,
-)
+_PARTED = re.compile(r"\b(?!both\b|all\b)\w+\s+the\s|\b(?:time|exam\w*|study|film|views?)\s", re.I)
 """Another noun between these ("on this study the lungs")."""
 
 
@@ -182,7 +179,9 @@ class _Reader(Scopes):
                 self.bound_last = event.last
                 return
             self.pending = []
-        if self._makes_place(event):
+        place = self.preposition or event
+        near = 0 <= event.first - place.last <= _LOCATIVE and place.first > self.parted
+        if near and not _PARTED.search(self.sentence, place.end, event.start):
             return
         if self.named:
             previous = self.named[-1]
@@ -194,18 +193,11 @@ class _Reader(Scopes):
         self.named = [*self.named[1 - _SHARED :], named]
         self.pool = []
 
-    def _makes_place(self, event: Event) -> bool:
-        """True for a structure behind a preposition, with no other noun or comma between."""
-        before = self.preposition
-        if before is None or event.first - before.last > _LOCATIVE or before.first < self.parted:
-            return False
-        return _PARTED.search(self.sentence, before.end, event.start) is None
-
     def _predicate(self, index: int, event: Event, role: Role) -> None:
         predicate: str = role.value
         known = [n for n in self.named if predicate in n.subject.meanings]
-        if known and self._is_parted(known[-1]) and look.modifies_what_follows(self.ahead, index):
-            known = []
+        if known and self.verb < self.parted >= known[-1].last:  # a comma or "with", and no verb
+            known = [] if self.ahead.ask(look.precedes_noun, index + 1) else known
         if known:
             for named in known:
                 self._bind(predicate, event, named)
@@ -227,10 +219,6 @@ class _Reader(Scopes):
         for draft in self.drafts[-bound - 1 : -bound]:
             draft.status = ClassId.NEGATIVE
         self.negate_until = -1
-
-    def _is_parted(self, named: Named) -> bool:
-        """True when a comma or "with" came after `named`, and no verb since."""
-        return named.last <= self.parted and self.verb < self.parted
 
     def _bind(self, predicate: str, source: Event, named: Named) -> None:
         if self.unasserted:
@@ -259,9 +247,7 @@ _HANDLERS = {
 
 def _weaken(status: int, predicate: str) -> int:
     """A finding called borderline is uncertain at most."""
-    if predicate == "borderline" and status == ClassId.POSITIVE:
-        return ClassId.UNCERTAIN
-    return status
+    return ClassId.UNCERTAIN if predicate == "borderline" and status == ClassId.POSITIVE else status
 
 
 def _sides_differ(before: list[tuple[Cue, int]], after: list[tuple[Cue, int]]) -> bool:

@@ -66,8 +66,8 @@ CUES: dict[Cue, str] = {
     # Doubt in the same two directions.
     Cue.DOUBT_EITHER: f"{parts.NOT_UNLIKELY}, {parts.HARD_TO_EXCLUDE}"
     + """,
-        possible, probable, suspected, questionable, questioned, queried, equivocal, doubtful, conceivable,
-        poss, prob, susp, if present|any|real, not excluded :, not ruled out :
+        possible, probable, suspected, questionable, questioned, queried, equivocal, doubtful,
+        conceivable, poss, prob, susp, if present|any|real, not excluded :, not ruled out :
     """,
     # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
@@ -80,9 +80,9 @@ CUES: dict[Cue, str] = {
         potential, consider, considered, favor, favoring, apparent, raise|raising the?
         question|possibility|suspicion|concern of|for, indeterminate for, neither
         confirm|prove|establish nor exclude|rule, neither exclude nor confirm|prove, without|not
-        excluding, without ruling, consideration include, doubt, cannot be certain, cannot|unable
-        to? confirm|prove|establish or|nor exclude|rule, may|could or may|could not be?, cannot|not
-        be? certain|sure|confident that there? is? no, cannot|not|unable to?
+        excluding|ruling, consideration include, doubt, cannot be certain, cannot|unable to?
+        confirm|prove|establish or|nor exclude|rule, may|could or may|could not be?, cannot|not be?
+        certain|sure|confident that there? is? no, cannot|not|unable to?
         say|tell|determine|decide|know whether|if there? is?, is? not?
         unclear|uncertain|unknown|doubtful|clear|certain|sure|known whether|if there? is?, is?
         thought|favored|presumed to represent|be, more|less likely than, is? favored over,
@@ -135,16 +135,15 @@ CUES: dict[Cue, str] = {
     + """,
         is favored|preferred|possible|suspected|questioned|questionable|probable|suggested,
         more|less likely than, is? favored over, until|unless proven otherwise, may|could has
-        developed|occurred|appeared, may|could|can
-        account|explain|cause|contribute|contributing for|to?, may|could|can be
-        responsible|contributing|contributory|accounting for|to?, is?
+        developed|occurred|appeared, may|could|can account|explain|cause|contribute|contributing
+        for|to?, may|could|can be responsible|contributing|contributory|accounting for|to?, is?
         likely|probably|possibly|presumably present|there, is? thought|considered|suspected to be
-        present|there, may|could|can|would has this|a|the similar|same? appearance,
-        may|could|can look like this, may|could|can look|appear similar|identical,
-        is|remain|be of concern, remain possible|suspected|probable, may|could be
-        present|seen|considered, is considered, should|must be considered, would be difficult,
-        is|was|remain in the differential, may|could or may|could not be present|seen|there|real,
-        is|remain the? most? likely|probable|leading|primary|main|top
+        present|there, may|could|can|would has this|a|the similar|same? appearance, may|could|can
+        look like this, may|could|can look|appear similar|identical, is|remain|be of concern, remain
+        possible|suspected|probable, may|could be present|seen|considered, is considered,
+        should|must be considered, would be difficult, is|was|remain in the differential, may|could
+        or may|could not be present|seen|there|real, is|remain the? most?
+        likely|probable|leading|primary|main|top
         diagnosis|consideration|etiology|explanation|concern|possibility, is|was|remain|would be?
         of|a|another|the|also? strong|distinct|real? possibility|consideration|concern
     """,
@@ -159,13 +158,13 @@ CUES: dict[Cue, str] = {
     Cue.ADVICE: """
         recommend, recommended, recommendation, recommending, advise, advisable, helpful, useful,
         beneficial, repeat, may|would|could help, ct, mri, ultrasound, fluoroscopy, imaging,
-        followup, follow up, scan|evaluation|examination|exam|view|film is suggested,
-        ct|mri|ultrasound|imaging|followup|radiograph|study|workup is suggested,
-        follow up is suggested, correlation|comparison|attention|biopsy|bronchoscopy is suggested,
+        followup, follow up,
+        scan|evaluation|examination|exam|view|film|ct|mri|ultrasound|imaging|followup|radiograph|study|workup|correlation|comparison|attention|biopsy|bronchoscopy
+        is suggested, follow up is suggested,
         expiratory|decubitus|lateral|oblique|lordotic|additional|dedicated view|film|radiograph,
-        can|could|may|should|would be performed|obtained|done|used|considered|ordered,
-        can|could|may|should|would be repeated|taken|acquired|arranged|undertaken, obtain,
-        is warranted, tomography, sonography, scan
+        can|could|may|should|would be
+        performed|obtained|done|used|considered|ordered|repeated|taken|acquired|arranged|undertaken,
+        obtain, is warranted, tomography, sonography, scan
     """,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
     Cue.PURPOSE: """
@@ -193,9 +192,8 @@ CUES: dict[Cue, str] = {
         concern for, if there is, if clinical|clinically|there?, rule out history, known history of,
         clinical suspicion for|of, sensitive|insensitive|sensitivity|specific in|for|to|than,
         modality|study|test of choice for, to? detect, detecting, in|for
-        evaluating|assessing|characterizing, in case of, whether,
+        evaluating|assessing|characterizing, in case of, whether, to?
         document|ensure|confirm|assure|show|until|to|documenting|ensuring
-        resolution|clearing|clearance of?, to document|ensure|confirm|assure|show
         resolution|clearing|clearance of?, follow to? resolution of?, please note, may|could|can
         mask|mimic, mimic, mimicking, simulating, r/o,
         surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|monitoring for,
@@ -213,10 +211,9 @@ CUES: dict[Cue, str] = {
     """,
     # Nothing is asserted of what precedes ("fractures may be occult").
     Cue.OVERLOOKED: """
-        cannot|not be? surely? evaluated, may|could|can be
+        cannot|not be? surely? evaluated, may|could|can be radiographically|easily?
         missed|occult|overlooked|inapparent|undetected|invisible|hidden, may not be
-        seen|evident|apparent|demonstrated, may|could|can be radiographically|easily
-        occult|missed|overlooked, should|could|can|may|must|would be
+        seen|evident|apparent|demonstrated, should|could|can|may|must|would be
         sought|searched|looked|screened|checked for?
     """,
     # The same where nothing more is said of it, for it may be gone since.
@@ -259,8 +256,7 @@ CUES: dict[Cue, str] = {
         improving, improved, increasing, decreasing, interval, remains, old, healed, slight,
         redemonstration of, postsurgical, subtle, low, status, increased, decreased, no? change
         in|of|from, slightly|mildly|minimally|moderately|significantly|markedly
-        increased|decreased|improved|larger|smaller|changed|worse,
-        slightly|mildly|minimally|moderately|significantly|markedly worsened|decrease|increase,
+        increased|decreased|improved|larger|smaller|changed|worse|worsened|decrease|increase,
         slight|mild|minimal|moderate|significant|marked interval?
         increase|decrease|improvement|worsening|change, no
         interval|substantial|seen|relevant|new|real|obvious? change, no significant interval|seen?
@@ -292,10 +288,10 @@ CUES: dict[Cue, str] = {
         comparison|prior, no change exam, not available|limited,
         thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level, heart
         rate|disease|border, prior|remote|treated pneumonia|tuberculosis,
-        old|past|chronic|prior|remote|treated infection, prior|old|remote|treated
-        tuberculosis|tuberculous|fungal infection, prior|old|remote infection or inflammation,
-        prior|old|remote|past infectious|inflammatory process|disease|change|insult, post
-        pneumonia|infectious|infection|tuberculous|aspiration,
+        old|past|chronic|prior|remote|treated infection,
+        prior|old|remote|treated tuberculosis|tuberculous|fungal infection,
+        prior|old|remote infection or inflammation, prior|old|remote|past infectious|inflammatory
+        process|disease|change|insult, post pneumonia|infectious|infection|tuberculous|aspiration,
         neck|axillary|paraspinal|hepatic|liver|splenic|skin mass|lesion, bowel|abdominal mass|air,
         neck|shoulder|humeral|abdominal|breast|vertebral|sclerotic density|opacity,
         density|opacity|nodule|mass in|over the? left|right?

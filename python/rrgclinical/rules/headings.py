@@ -14,12 +14,13 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
-from rrgclinical.rules.lookaround import ATTRIBUTES, ENDS
+from rrgclinical.rules.lookaround import ATTRIBUTES, DOUBTS, ENDS, stands_behind_mark
 from rrgclinical.rules.mention import Draft
 
 _NAMES = frozenset({Cue.FINDING, Cue.AND, Cue.OR, Cue.COMMA, *ATTRIBUTES})
 _MARKS = frozenset({Cue.COMMA, Cue.DASH, Cue.BREAK})
 _DENIALS = frozenset({Cue.NEGATE, Cue.NEGATE_NEXT})
+_OF_LIST = frozenset({Cue.NEGATE, Cue.UNASSERTED, Cue.PURPOSE, *DOUBTS})
 _SILENT = frozenset({Cue.BREAK, Cue.IDLE, Cue.COLON, Cue.DASH})
 
 
@@ -41,6 +42,26 @@ def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
     begins |= Cue.COMMA in events[first].cues
     named &= Cue.OR not in events[colon + 1].cues  # "no effusion -- mass -- or edema"
     return Heading(first, colon) if named and begins else None
+
+
+def answers(events: Sequence[Event], index: int) -> bool:
+    """True for a denial alone behind a finding and a colon or dash ("evidence of edema: no")."""
+    place = index - 1
+    if not stands_behind_mark(events, index) or Cue.COMMA in events[place].cues:
+        return False
+    while place and events[place - 1].last == events[place].first:
+        place -= 1
+        if events[place].cues & {Cue.FINDING, Cue.ASSERT}:
+            return Cue.FINDING in events[place].cues
+    return False
+
+
+def opens_list(events: Sequence[Event], index: int) -> bool:
+    """True for a colon right behind a denial, doubt or question ("no evidence of: ...")."""
+    if not index or events[index - 1].last != events[index].first:
+        return False
+    before = events[index - 1 - (index > 1 and events[index - 1].cues == {Cue.PREPOSITION})]
+    return bool(before.cues & _OF_LIST) and before.end - before.start > 1
 
 
 def settle(
@@ -101,7 +122,6 @@ def _denies(events: Sequence[Event], places: range, told: bool) -> bool:
     return False
 
 
-_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END})
 _TOLD = frozenset({Cue.ASSERT, Cue.PREPOSITION, Cue.PRONOUN, Cue.SUBJECT, Cue.VERB, Cue.FINITE})
 # An amount, and words that name nothing; another word may be another finding's.
 _AMOUNTS = (
@@ -138,12 +158,10 @@ def read_exception(events: Sequence[Event], index: int, sentence: str) -> int:
             break
         if cues & ATTRIBUTES or Cue.PRONOUN in cues:
             placed = True
-        elif cues & _DOUBTS:
+        elif cues & DOUBTS:
             doubtful = True
         elif not cues <= _TOLD:
             return ClassId.BLANK
         placed |= Cue.SUBJECT in cues
         before = event
-    if not placed:
-        return ClassId.BLANK
-    return ClassId.UNCERTAIN if doubtful else ClassId.POSITIVE
+    return ClassId.BLANK if not placed else ClassId.UNCERTAIN if doubtful else ClassId.POSITIVE

@@ -70,11 +70,7 @@ def _label(text: str, ranks: np.ndarray) -> None:
                 best[column] = max(best[column], rank)
             for column in concept.suggests:
                 best[column] = max(best[column], min(rank, doubtful))
-    found = any(
-        rank >= doubtful
-        for column, rank in enumerate(best)
-        if column not in (SUPPORT_DEVICES, NO_FINDING)
-    )
+    found = max(best[:SUPPORT_DEVICES]) >= doubtful  # it and No Finding are the last columns
     if not found and (denied or any(sums_up(text[start:end]) for start, end in spans)):
         best[NO_FINDING] = _RANK[ClassId.POSITIVE]
     ranks[:] = best

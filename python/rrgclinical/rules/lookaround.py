@@ -42,7 +42,6 @@ _BETWEEN = {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.DA
 _BETWEEN |= ATTRIBUTES
 _LISTED = frozenset({Cue.FINDING, Cue.COMMA, Cue.AND, Cue.OR, Cue.IDLE, *ATTRIBUTES})
 _LISTED |= {Cue.PREPOSITION, Cue.SUSPICIOUS, Cue.SUBJECT, Cue.VERB}
-_OF_LIST = frozenset({Cue.NEGATE, Cue.UNASSERTED, Cue.PURPOSE, *DOUBTS})
 PREDICATIONS = frozenset({Cue.FINITE, Cue.VERB, Cue.NEGATED_BEFORE, Cue.DOUBTED_BEFORE})
 _ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *DOUBTS})
@@ -119,14 +118,6 @@ def or_follows(events: Sequence[Event], index: int) -> bool | None:
     return True if Cue.OR in cues else False if cues & {Cue.BREAK, Cue.NEGATE} else None
 
 
-def opens_list(events: Sequence[Event], index: int) -> bool:
-    """True for a colon right behind a denial, doubt or question ("no evidence of: ...")."""
-    if not index or events[index - 1].last != events[index].first:
-        return False
-    before = events[index - 1 - (index > 1 and events[index - 1].cues == {Cue.PREPOSITION})]
-    return bool(before.cues & _OF_LIST) and before.end - before.start > 1
-
-
 def goes_on(events: Sequence[Event], index: int) -> bool | None:
     """Ask `Ahead`: do semicolons part but names, with an "or" behind the last of them?"""
     cues = events[index].cues
@@ -167,9 +158,7 @@ def looks_back(ahead: Ahead, index: int) -> bool:
 
 def _names_more(events: Sequence[Event], index: int) -> bool | None:
     cues = events[index].cues
-    if cues & {Cue.FINDING, Cue.SUBJECT}:
-        return True
-    return False if cues & _SEGMENT_ENDS else None
+    return True if cues & {Cue.FINDING, Cue.SUBJECT} else False if cues & _SEGMENT_ENDS else None
 
 
 def verb_of_denied(events: Sequence[Event], index: int) -> int:
@@ -224,18 +213,6 @@ def stands_behind_mark(events: Sequence[Event], index: int) -> bool:
     return bool(follower.cues & {Cue.COMMA, Cue.DASH, Cue.END, Cue.BREAK})
 
 
-def answers(events: Sequence[Event], index: int) -> bool:
-    """True for a denial alone behind a finding and a colon or dash ("evidence of edema: no")."""
-    if not stands_behind_mark(events, index) or Cue.COMMA in events[index - 1].cues:
-        return False
-    place = index - 1
-    while place and Cue.FINDING not in events[place].cues:
-        place -= 1
-        if events[place].last < events[place + 1].first or Cue.ASSERT in events[place].cues:
-            return False
-    return Cue.FINDING in events[place].cues
-
-
 def is_aside(events: Sequence[Event], index: int) -> bool:
     """True for a cue between commas that speaks of what follows ("or, likely, X")."""
     if not index or Cue.COMMA not in events[index - 1].cues & events[index + 1].cues:
@@ -265,18 +242,13 @@ def ends_segment(events: Sequence[Event], index: int) -> bool:
     return follower.first == events[index].last and bool(follower.cues & (ENDS - {Cue.COLON}))
 
 
-def modifies_what_follows(ahead: Ahead, index: int) -> bool:
-    """True when the predicate at `index` stands before its noun ("enlarged and tortuous aorta")."""
-    return ahead.ask(_noun_of_predicates, index + 1)
-
-
-def _noun_of_predicates(events: Sequence[Event], index: int) -> bool | None:
+def precedes_noun(events: Sequence[Event], index: int) -> bool | None:
+    """Ask `Ahead`: do predicates stand before their noun ("enlarged and tortuous aorta")?"""
     cues = events[index].cues
     if cues & {Cue.FINDING, Cue.SUBJECT}:
         return Cue.COMMA not in events[index - 1].cues
-    if not cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *ATTRIBUTES}:
-        return False
-    return None
+    listed = cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *ATTRIBUTES}
+    return None if listed else False
 
 
 def coordinated(events: Sequence[Event], index: int) -> bool:

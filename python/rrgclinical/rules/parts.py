@@ -150,3 +150,22 @@ EXCEPT = """
     besides, excluding, outside of|the, anywhere|anyplace but|except|outside, beyond a,
     the? sole|only? exception is|being, not counting|including
 """
+
+EVIDENCE_THAT = re.compile(
+    r"\s+(?:(?:clear|definite|convincing|good|radiographic|any|further|real)\s+)*"
+    r"(?:evidence|signs?|indications?|suggestions?|proof|hint|reason\s+to\s+\w+)\s+that\b(?!\s+there)",
+    re.IGNORECASE,
+)
+"""Words behind a denial that deny a whole clause ("no evidence that the effusion has cleared")."""
+_NOW = (
+    r"(?:has|have|is|are|was|were)\s+(?:(?:now|been|truly|really)\s+)*(?:increas|decreas|enlarg|grow"
+    r"|improv|progress|chang|wors|larger|smaller|new|stable)\w*+(?!\s+(?!is|in|or|since|on|from)\w)"
+)
+ASKED_OF = re.compile(
+    r"\b(?:causes?|a?etiolog(?:y|ies)|significance|nature|chronicity|acuity|age|origin|source|relevance"
+    rf"|importance|sizes?|extents?|stability|severity|change|location|position|{_NOW})\b",
+    re.IGNORECASE,
+)
+"""What may be in doubt of a finding that is there."""
+CHANGES = re.compile(rf"\s+th(?:e|is|ese|at|ose)\s[^.;,:]{{1,60}}?\s{_NOW}", re.IGNORECASE)
+CONCEDES = re.compile(r"\W*(?:(?:al)?though|while|whereas|despite)\b", re.IGNORECASE)

@@ -7,9 +7,9 @@ import re
 from rrgclinical.labels import ClassId
 from rrgclinical.rules import lookaround as look
 from rrgclinical.rules.cues import Cue
-from rrgclinical.rules.headings import find_heading, read_exception
+from rrgclinical.rules.headings import answers, find_heading, opens_list, read_exception
 from rrgclinical.rules.lexicon import Event, Role, is_behind_unknown
-from rrgclinical.rules.parts import IS_LOW, TURNED
+from rrgclinical.rules.parts import ASKED_OF, CHANGES, CONCEDES, EVIDENCE_THAT, IS_LOW, TURNED
 from rrgclinical.rules.statement import Statement
 
 _NEXT = 3
@@ -22,28 +22,8 @@ _CLAUSE = 200
 """Characters of a clause that are looked through before a cue."""
 _POOL = 16
 """Attributes that one finding takes at most."""
-_EVIDENCE_THAT = re.compile(
-    r"\s+(?:(?:clear|definite|convincing|good|radiographic|any|further|real)\s+)*"
-    r"(?:evidence|signs?|indications?|suggestions?|proof|hint|reason\s+to\s+\w+)\s+that\b(?!\s+there)",
-    re.IGNORECASE,
-)
-"""Words behind a denial that deny a whole clause ("no evidence that the effusion has cleared")."""
 _DENIED_CLAUSE = re.compile(r"\bthat\s+\Z", re.IGNORECASE)
 _WHETHER = re.compile(r"\b(?:whether|if)\s", re.IGNORECASE)
-_CHANGED = (
-    r"(?:has|have|is|are|was|were)\s+(?:(?:now|been|truly|really)\s+)*(?:increas|decreas|enlarg|grow"
-    r"|improv|progress|chang|wors|larger|smaller|new|stable)\w*+(?!\s+(?!is|in|or|since|on|from)\w)"
-)
-_ASKED_OF = re.compile(
-    r"\b(?:causes?|a?etiolog(?:y|ies)|significance|nature|chronicity|acuity|age|origin|source|relevance"
-    rf"|importance|sizes?|extents?|stability|severity|change|location|position|{_CHANGED})\b",
-    re.IGNORECASE,
-)
-"""What may be in doubt of a finding that is there."""
-_CHANGES = re.compile(
-    rf"\s+(?:the|this|these|that|those)\s[^.;,:]{{1,60}}?\s{_CHANGED}", re.IGNORECASE
-)
-_CONCEDES = re.compile(r"\W*(?:(?:al)?though|while|whereas|despite)\b", re.IGNORECASE)
 _THAT = re.compile(r"\s+that\b", re.IGNORECASE)
 _SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
 _STANDS = re.compile(
@@ -59,9 +39,9 @@ class Scopes(Statement):
     def _negate(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone:
             return
-        if look.answers(self.events, index):
+        if answers(self.events, index):
             return self._negated_before(index, event, role)  # "evidence of edema: no"
-        if _EVIDENCE_THAT.match(self.sentence, event.end):
+        if EVIDENCE_THAT.match(self.sentence, event.end):
             undone = look.denial_behind(self.events, index)
             if undone is not None:
                 self._affirm(index, event, role)
@@ -91,17 +71,15 @@ class Scopes(Statement):
         self.turned = event.end
 
     def _doubt(self, index: int, event: Event, role: Role) -> None:
-        if look.stands_behind_mark(self.events, index):
-            self._doubted_at_end(index, event, role)
-        else:
-            self._begin_doubt(index, event, role)
+        at_end = look.stands_behind_mark(self.events, index)
+        (self._doubted_at_end if at_end else self._begin_doubt)(index, event, role)
 
     _suspicious = _doubt
 
     def _begin_doubt(self, index: int, event: Event, role: Role) -> None:
         if self.advice and _SOUGHT.search(self.sentence, max(0, event.start - 8), event.start):
             self.unasserted = True  # "CT for possible mass"
-        elif not (self.negate or _CHANGES.match(self.sentence, event.end)):
+        elif not (self.negate or CHANGES.match(self.sentence, event.end)):
             self.doubt = True
             self.doubted = event.first
 
@@ -131,10 +109,8 @@ class Scopes(Statement):
         self.advice = True
 
     def _purpose(self, index: int, event: Event, role: Role) -> None:
-        if self.advice or self.ahead.ask(look.advice_follows, index):
-            self._unasserted(index, event, role)
-        else:
-            self._begin_doubt(index, event, role)
+        sought = self.advice or self.ahead.ask(look.advice_follows, index)
+        (self._unasserted if sought else self._begin_doubt)(index, event, role)
 
     def _aim(self, index: int, event: Event, role: Role) -> None:
         if self.advice:
@@ -243,7 +219,7 @@ class Scopes(Statement):
             self._doubted_at_end(index, event, role)
 
     def _unsure(self, index: int, event: Event, role: Role) -> None:
-        if not self._said_before(_ASKED_OF, event):
+        if not self._said_before(ASKED_OF, event):
             self.record.weaken(self._reach_behind_mark(index))
 
     def _setting(self, index: int, event: Event, role: Role) -> None:
@@ -300,7 +276,7 @@ class Scopes(Statement):
         closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
         if denies and self.finding > self.denial and not self.unasserted:
             closed |= Cue.DASH in event.cues or look.ends_with_placed(self.events, index + 1)
-            closed |= not self.clause and _CONCEDES.match(self.sentence) is not None
+            closed |= not self.clause and CONCEDES.match(self.sentence) is not None
         self._end_statement(index, closed)
         self._place()
         self.aside = self.comma == len(self.drafts)
@@ -355,8 +331,6 @@ class Scopes(Statement):
         """Close denial, doubt and predicates at a comma or "and" that opens a statement."""
         if not (self.negate or self.doubt or self.unasserted or self.pending):
             return
-        if index + 1 >= len(self.events):
-            return
         if not (closed or look.opens_statement(self.events, index + 1)):
             return
         self.pending = []
@@ -392,7 +366,7 @@ class Scopes(Statement):
             self._negate(index, event, role)
 
     def _colon(self, index: int, event: Event, role: Role) -> None:
-        if look.opens_list(self.events, index):
+        if opens_list(self.events, index):
             return
         self.history = False
         self._reset(index, event, role)

@@ -9,16 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.common import json_reader
+from rrgclinical.common import json_reader, spreadsheets
 from rrgclinical.common.arguments import first_twice
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import read_whole_text
-from rrgclinical.common.spreadsheets import (
-    declared_separator,
-    delimiter_of,
-    header_names,
-    long_cells,
-)
 
 DELIMITERS = {".tsv": "\t,;", ".csv": ",;\t"}
 """Delimiters by a file's ending, see `delimiter_of`."""
@@ -100,15 +94,15 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
     # not splitlines: U+2028 in a cell stays. Not io.StringIO: it holds 4 bytes a character
     lines: Iterator[str] = (line[0] for line in _LINE.finditer(text))
     first = next(lines, "")
-    declared = declared_separator(first)
+    declared = spreadsheets.declared_separator(first)
     above = int(declared is not None)
-    delimiter = delimiter_of(first, DELIMITERS[path.suffix.lower()])
+    delimiter = spreadsheets.delimiter_of(first, DELIMITERS[path.suffix.lower()])
     if declared is None:
         lines = itertools.chain([first], lines)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
-        with long_cells():
-            header = header_names(next(reader, []))
+        with spreadsheets.long_cells():
+            header = spreadsheets.header_names(next(reader, []))
             rows = [(reader.line_num + above, cells) for cells in reader]
     except csv.Error as error:
         line = f"{path}:{reader.line_num + above} is no CSV ({error})"
