@@ -40,8 +40,7 @@ ENDS = _SEGMENT_ENDS | {Cue.END}
 _NOT_BETWEEN = ENDS | {Cue.NEGATE, Cue.PREDICATE}
 _BETWEEN = {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.DASH, Cue.WHICH}
 _BETWEEN |= ATTRIBUTES
-_LISTED = frozenset({Cue.FINDING, Cue.COMMA, Cue.AND, Cue.OR, Cue.IDLE, *ATTRIBUTES})
-_LISTED |= {Cue.PREPOSITION, Cue.SUSPICIOUS, Cue.SUBJECT, Cue.VERB}
+_LISTED = _BETWEEN | {Cue.FINDING, Cue.AND, Cue.OR, Cue.IDLE, Cue.SUSPICIOUS}
 PREDICATIONS = frozenset({Cue.FINITE, Cue.VERB, Cue.NEGATED_BEFORE, Cue.DOUBTED_BEFORE})
 _ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *DOUBTS})
@@ -109,6 +108,8 @@ def ends_with_placed(events: Sequence[Event], index: int) -> bool:
         return False
     while not (cues := events[index].cues) & ENDS:
         index += 1
+    if Cue.BREAK in cues and Cue.OR in events[index + 1].cues:
+        return False  # "left effusion; or mass"
     return not cues & {Cue.COMMA, Cue.DASH, Cue.AND} or opens_statement(events, index + 1)
 
 
