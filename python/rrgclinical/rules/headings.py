@@ -45,7 +45,7 @@ def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
 
 
 def answers(events: Sequence[Event], index: int) -> bool:
-    """True for a denial alone behind a finding and a colon or dash ("evidence of edema: no")."""
+    """True for a denial alone behind a finding and colon ("evidence of edema: no")."""
     place = index - 1
     if not stands_behind_mark(events, index) or Cue.COMMA in events[place].cues:
         return False
