@@ -45,6 +45,21 @@ _ANSWERED = re.compile(
 )
 # A name or a date that was taken out is one word, whatever its mark holds: "[**2101-1-1**]".
 _REMOVED = re.compile(r"\[\*\*[^\[\]]{0,80}\*\*\]|<([A-Z]{2,12})>[^<>]{0,80}</\1>")
+_WITHIN = r"no|not|is|are|was|were|has|have|be|been|may|might|could|can|cannot|of|for|or|nor|versus|whether"
+_LED = rf"{_WITHIN}|there|evidence|neither|without|longer|unclear|concern|represent|exclude|possible|difficult"
+_NEUTRAL = (
+    r"(?:[oi]n\s+(?:this|the)\s+(?:(?:current|present|portable|frontal|lateral|limited|chest)\s+){0,2}"
+    r"(?:exam(?:ination)?|study|film|radiograph|view|patient)s?|at\s+(?:this|the\s+present)\s+time"
+    r"|at\s+present|currently|again|however|in\s+(?:my|our)\s+opinion|as\s+far\s+as\s+can\s+be\s+seen)"
+)
+_HINTS = ("exam", "stud", "film", "radiog", "view", "patient", "time", "present")
+_HINTS += ("currently", "again", "however", "opinion", "as far")
+_ASIDE = re.compile(
+    rf"(?P<led>\b(?:{_LED})\b)\s*[,(]?\s*{_NEUTRAL}[,)]?(?=\s+\w)"
+    rf"|\s*[,(]\s*{_NEUTRAL}[,)](?=\s+(?:{_WITHIN}|persists?|remains?|appears?)\b)",
+    re.IGNORECASE,
+)
+"""What says nothing within a phrase: "may, at this time, be", "edema, however, is"."""
 _QUESTION_DENIED = re.compile(rf"\?(?=\s*{_DENIAL})", re.IGNORECASE)
 _CACHE_SENTENCES = 1 << 16
 _ATTRIBUTIVE = 2
@@ -66,6 +81,8 @@ def read_sentence(sentence: str) -> tuple[Mention, ...]:
     text = plain(sentence).replace("\n", " ")
     if "[**" in text or "</" in text:
         text = _REMOVED.sub(lambda mark: "XXXX".ljust(len(mark[0])), text)
+    if any(map(text.lower().__contains__, _HINTS)):
+        text = _ASIDE.sub(lambda aside: (aside["led"] or "").ljust(len(aside[0])), text)
     answered = _ANSWERED.sub(_answered, text)
     question = _QUESTION_DENIED.search(text)
     if question is not None and answered != text:
@@ -182,6 +199,7 @@ class _Reader(Scopes):
         place = self.preposition or event
         near = 0 <= event.first - place.last <= _LOCATIVE and place.first > self.parted
         if near and not _PARTED.search(self.sentence, place.end, event.start):
+            self.comma += self.comma == len(self.drafts) - 1  # "edema, in the left lung, is"
             return
         if self.named:
             previous = self.named[-1]
