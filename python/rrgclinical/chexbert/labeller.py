@@ -12,14 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig
 
+from rrgclinical.chexbert import pieces as tokens
 from rrgclinical.chexbert.checkpoint import CLASSES, load_network
-from rrgclinical.chexbert.pieces import (
-    Pieces,
-    ReportTokenizer,
-    pad,
-    read_vocabulary,
-    refuse_foreign,
-)
 from rrgclinical.common.arguments import check_reports
 from rrgclinical.inference import fingerprint, length_sorted, place_network
 from rrgclinical.labels import OBSERVATIONS, ClassId
@@ -65,13 +59,13 @@ class CheXbertLabeller:
         self.device, self.token_budget = placement.device, placement.token_budget
         shape = config or BertConfig()
         network = load_network(weights, shape)
-        vocabulary = read_vocabulary(tokenizer, shape.vocab_size)
+        vocabulary = tokens.read_vocabulary(tokenizer, shape.vocab_size)
         if config is None:
-            refuse_foreign(vocabulary)
+            tokens.refuse_foreign(vocabulary)
         encoder: nn.Module = network.bert
         encoder.to(placement.dtype)
         self.network = network.to(self.device)
-        self.tokenize = ReportTokenizer(vocabulary, shape.max_position_embeddings)
+        self.tokenize = tokens.ReportTokenizer(vocabulary, shape.max_position_embeddings)
         self._settings = (dtype, sorted(vocabulary.items()))
         self._warned = False
 
@@ -118,7 +112,7 @@ class CheXbertLabeller:
         pieces, row = self._distinct(check_reports(reports))
         out = torch.empty(len(pieces), self.network.bert.config.hidden_size)
         for rows in length_sorted([len(one.ids) for one in pieces], self.token_budget):
-            ids, mask = pad([pieces[row] for row in rows], self.tokenize.pad, self.device)
+            ids, mask = tokens.pad([pieces[row] for row in rows], self.tokenize.pad, self.device)
             states = self.network.first_state(self.network.word_embeddings(ids), mask)
             out[rows] = states.float().cpu()
         if not out.isfinite().all():
@@ -127,17 +121,17 @@ class CheXbertLabeller:
             )
         return out[row]
 
-    def _distinct(self, texts: list[str]) -> tuple[list[Pieces], np.ndarray]:
+    def _distinct(self, texts: list[str]) -> tuple[list[tokens.Pieces], np.ndarray]:
         rows: dict[str, int] = {}
         place = [rows.setdefault(text, len(rows)) for text in texts]
         return self.tokenize(list(rows)), np.array(place, dtype=np.int64)
 
     @torch.inference_mode()
-    def _logits(self, pieces: list[Pieces]) -> Tensor:
+    def _logits(self, pieces: list[tokens.Pieces]) -> Tensor:
         heads = self.network.heads.weight
         out = heads.new_empty(len(pieces), len(OBSERVATIONS), len(ClassId))
         for rows in length_sorted([len(one.ids) for one in pieces], self.token_budget):
-            ids, mask = pad([pieces[row] for row in rows], self.tokenize.pad, self.device)
+            ids, mask = tokens.pad([pieces[row] for row in rows], self.tokenize.pad, self.device)
             out[rows] = self.network(self.network.word_embeddings(ids), mask)
         logits = out.cpu()
         if not logits[:, _PRESENT].isfinite().all():

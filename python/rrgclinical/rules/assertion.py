@@ -45,18 +45,20 @@ _ANSWERED = re.compile(
 )
 # A name or a date that was taken out is one word, whatever its mark holds: "[**2101-1-1**]".
 _REMOVED = re.compile(r"\[\*\*[^\[\]]{0,80}\*\*\]|<([A-Z]{2,12})>[^<>]{0,80}</\1>")
-_WITHIN = r"no|not|is|are|was|were|has|have|be|been|may|might|could|can|cannot|of|for|or|nor|versus|whether"
-_LED = rf"{_WITHIN}|there|evidence|neither|without|longer|unclear|concern|represent|exclude|possible|difficult"
+_IN = (
+    r"no[tr]?|is|are|was|were|ha[sd]|have|been?|may|might|could|can(?:not)?|f?or|of|versus|whether"
+)
+_LED = rf"{_IN}|there|evidence|neither|without|longer|unclear|concern|exclude|possible|difficult"
 _NEUTRAL = (
     r"(?:[oi]n\s+(?:this|the)\s+(?:(?:current|present|portable|frontal|lateral|limited|chest)\s+){0,2}"
     r"(?:exam(?:ination)?|study|film|radiograph|view|patient)s?|at\s+(?:this|the\s+present)\s+time"
     r"|at\s+present|currently|again|however|in\s+(?:my|our)\s+opinion|as\s+far\s+as\s+can\s+be\s+seen)"
 )
-_HINTS = ("exam", "stud", "film", "radiog", "view", "patient", "time", "present")
-_HINTS += ("currently", "again", "however", "opinion", "as far")
+_HINTS = ("exam", "stud", "film", "radiog", "view", "patient", "time", "present", "currently")
+_HINTS += ("again", "however", "opinion", "as far")
 _ASIDE = re.compile(
     rf"(?P<led>\b(?:{_LED})\b)\s*[,(]?\s*{_NEUTRAL}[,)]?(?=\s+\w)"
-    rf"|\s*[,(]\s*{_NEUTRAL}[,)](?=\s+(?:{_WITHIN}|persists?|remains?|appears?)\b)",
+    rf"|\s*[,(]\s*{_NEUTRAL}[,)](?=\s+(?:{_IN}|persists?|remains?|appears?)\b)",
     re.IGNORECASE,
 )
 """What says nothing within a phrase: "may, at this time, be", "edema, however, is"."""
@@ -220,7 +222,9 @@ class _Reader(Scopes):
             for named in known:
                 self._bind(predicate, event, named)
             if predicate == "normal" and self.verb > self.finding > self.joint > known[-1].first:
-                self._deny_beside(len(known))
+                for draft in self.drafts[-len(known) - 1 : -len(known)]:
+                    draft.status = ClassId.NEGATIVE  # "heart and edema are normal"
+                self.negate_until = -1
             self.settled = True
             self.pool = []
             self.pending = []
@@ -231,12 +235,6 @@ class _Reader(Scopes):
                 self.pending = []
             self.pending = [*self.pending[1 - _SHARED :], (predicate, event)]
             self.bound_last = -1
-
-    def _deny_beside(self, bound: int) -> None:
-        """Deny the finding named with structures that are normal ("heart and X are normal")."""
-        for draft in self.drafts[-bound - 1 : -bound]:
-            draft.status = ClassId.NEGATIVE
-        self.negate_until = -1
 
     def _bind(self, predicate: str, source: Event, named: Named) -> None:
         if self.unasserted:

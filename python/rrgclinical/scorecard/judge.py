@@ -12,13 +12,7 @@ from rrgclinical.cached import CachedLabeller
 from rrgclinical.common.errors import UserError
 from rrgclinical.grounding import GROUNDING, NO_BOXES, has_boxes
 from rrgclinical.metrics.registry import METRICS, WORDS, of_source
-from rrgclinical.scorecard.card import (
-    CardSettings,
-    Scorecard,
-    SystemReading,
-    joined_truth,
-    scorecard,
-)
+from rrgclinical.scorecard import card as cards
 from rrgclinical.scorecard.pairs import Pairs
 from rrgclinical.severity import Severity, SeverityJudgement, caveat
 from rrgclinical.text import R2Gen, Tokenization, text_scores
@@ -50,7 +44,7 @@ class Judge:
     """
 
     reader: Reader
-    settings: CardSettings
+    settings: cards.CardSettings
     tokenization: Tokenization
     terms: Sequence[str]
     absent: Mapping[str, str]
@@ -84,7 +78,7 @@ class Judge:
                 "the best one, RadCliQ the lowest value, ROUGE-L the best precision and recall, "
                 "BLEU the closest length, CIDEr the mean."
             )
-        return joined_truth(labels, owner), line
+        return cards.joined_truth(labels, owner), line
 
     def card(
         self,
@@ -92,7 +86,7 @@ class Judge:
         truth: np.ndarray,
         notes: Iterable[str],
         own_truth: Mapping[str, np.ndarray] | None = None,
-    ) -> tuple[Scorecard, dict[str, SystemReading]]:
+    ) -> tuple[cards.Scorecard, dict[str, cards.SystemReading]]:
         """Score the systems of pairs and the constant template; give what was read of each.
 
         own_truth: true labels of systems that are not judged by `truth`.
@@ -135,7 +129,7 @@ class Judge:
             own = [text for texts in pairs.references for text in texts]
             words = text_scores(own, pairs.references, tokenization=self.tokenization, meteor=False)
         more: dict[str, Any] = {"absent": absent, "notes": said, "words": words}
-        card = scorecard(pairs, truth, readings, self.settings, **more)
+        card = cards.scorecard(pairs, truth, readings, self.settings, **more)
         return card, readings
 
     def _reading(
@@ -143,10 +137,10 @@ class Judge:
         reports: Sequence[str],
         references: Sequence[Sequence[str]] | None,
         absent: dict[str, str],
-    ) -> SystemReading:
+    ) -> cards.SystemReading:
         labels = self.reader.labeller.label(reports)
         if references is None:
-            return SystemReading(labels)
+            return cards.SystemReading(labels)
         texts, owner = _flat(references)
         if not any(map(has_boxes, texts)):
             absent |= {name: NO_BOXES for name in GROUNDING if name in self.terms}
@@ -163,7 +157,7 @@ class Judge:
         reasons = self._reasons(reports, texts, owner) if "severity" in scores else ()
         words = text_scores(reports, references, tokenization=self.tokenization, meteor=self.meteor)
         absent |= words.missing
-        return SystemReading(labels, scores, words, reasons)
+        return cards.SystemReading(labels, scores, words, reasons)
 
     def _reasons(
         self, reports: Sequence[str], texts: Sequence[str], owner: np.ndarray
@@ -178,7 +172,7 @@ class Judge:
         return [best[i].explain(reader.table) for i in range(len(reports))]
 
 
-def _without(reading: SystemReading, absent: Mapping[str, str]) -> SystemReading:
+def _without(reading: cards.SystemReading, absent: Mapping[str, str]) -> cards.SystemReading:
     scores = {name: column for name, column in reading.scores.items() if name not in absent}
     text = reading.text
     if text is not None:

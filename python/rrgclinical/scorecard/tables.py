@@ -19,14 +19,7 @@ from rrgclinical.common.shown import one_line, printable
 from rrgclinical.common.table import aligned
 from rrgclinical.metrics import PairedDifference
 from rrgclinical.metrics.registry import FIRST, HEADLINE, MetricName, labels_by, metric_of
-from rrgclinical.scorecard.card import (
-    Comparison,
-    Group,
-    Scorecard,
-    SystemReading,
-    Value,
-    tests_shown,
-)
+from rrgclinical.scorecard import card as cards
 from rrgclinical.scorecard.pairs import Pairs
 
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
@@ -48,10 +41,10 @@ _SPECIAL = {
 
 def write_card(
     out: Path,
-    card: Scorecard,
+    card: cards.Scorecard,
     pairs: Pairs,
     truth: np.ndarray,
-    readings: Mapping[str, SystemReading],
+    readings: Mapping[str, cards.SystemReading],
     completions: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Write the files of a scorecard, `FILES`, to the directory `out`; see `report_rows`."""
@@ -62,23 +55,23 @@ def write_card(
         atomic_write(out / name, content)
 
 
-def as_json(card: Scorecard) -> str:
+def as_json(card: cards.Scorecard) -> str:
     """Write every number of the card, with names, rules, settings and notes."""
     return json.dumps(dataclasses.asdict(card), indent=1, ensure_ascii=False) + "\n"
 
 
-def read_card(path: Path) -> Scorecard:
+def read_card(path: Path) -> cards.Scorecard:
     """Read a card that `as_json` wrote; UserError for a file that is none."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(Scorecard).validate_python(json_reader.read(path, dict))
+        return TypeAdapter(cards.Scorecard).validate_python(json_reader.read(path, dict))
     except (ValueError, ValidationError) as error:
         line = str(error).splitlines()[0]
         raise UserError(f"{path} is no scorecard ({line}); score the reports again") from error
 
 
-def as_csv(card: Scorecard) -> str:
+def as_csv(card: cards.Scorecard) -> str:
     """Write one row for each value, with its group, system, metric and interval.
 
     The groups are the sub-groups, and `finding: NAME` with the number of its positives.
@@ -100,12 +93,12 @@ def as_csv(card: Scorecard) -> str:
     return out.getvalue()
 
 
-def as_text(card: Scorecard, whole: Path | None = None) -> str:
+def as_text(card: cards.Scorecard, whole: Path | None = None) -> str:
     """Write the tables for a terminal, each reason and note beneath them.
 
     whole: file that holds all of them; a page's first rows are enough here then.
     """
-    tests = f"{tests_shown(card.comparisons)} tests of differences"
+    tests = f"{cards.tests_shown(card.comparisons)} tests of differences"
     head = [f"{card.studies} studies", interval_kind(card), tests]
     lines = ["; ".join([*head, labels_by(card.settings.labeller)])]
     lines += [*filter(None, [headline(card)]), ""]
@@ -115,13 +108,13 @@ def as_text(card: Scorecard, whole: Path | None = None) -> str:
     return "\n".join([*lines, *foot(card)]) + "\n"
 
 
-def interval_kind(card: Scorecard) -> str:
+def interval_kind(card: cards.Scorecard) -> str:
     """Say the level of the card's intervals, and what they draw."""
     over = "studies" if card.patients is None else f"{card.patients} patients"
     return f"{100 * card.settings.level:g} % bootstrap intervals over {over}"
 
 
-def as_latex(card: Scorecard) -> str:
+def as_latex(card: cards.Scorecard) -> str:
     """Write the tables with booktabs, one a group of rows."""
     parts = ["% \\usepackage{booktabs}"]
     for title, rows in tables(card):
@@ -143,7 +136,7 @@ def as_latex(card: Scorecard) -> str:
     return "\n".join([*parts, *(f"% {one_line(line)}" for line in foot(card))]) + "\n"
 
 
-def foot(card: Scorecard) -> list[str]:
+def foot(card: cards.Scorecard) -> list[str]:
     """Say why metrics are absent, and give the rules of groups and the notes."""
     labels = {metric.key: metric.label for metric in card.metrics}
     absent: dict[str, list[str]] = {}
@@ -154,7 +147,7 @@ def foot(card: Scorecard) -> list[str]:
     return [one_line(line) for line in [*lines, *card.notes]]
 
 
-def headline(card: Scorecard) -> str:
+def headline(card: cards.Scorecard) -> str:
     """Say the systems' micro-F1 over 13 findings, "" where the truth has none.
 
     Behind it stands what each has over the first, and who read the labels.
@@ -173,7 +166,7 @@ def headline(card: Scorecard) -> str:
     return f"Clinical micro-F1 over 13 findings, {card.studies} studies: {'; '.join(said)}."
 
 
-def first_rows(card: Scorecard) -> list[list[str]]:
+def first_rows(card: cards.Scorecard) -> list[list[str]]:
     """Give the table at a page's head, a row for each of FIRST."""
     group = card.groups[0]
     if domains := [g for g in card.groups if g.name in DOMAINS]:
@@ -185,7 +178,7 @@ def first_rows(card: Scorecard) -> list[list[str]]:
     return _rows("metric", [metrics[key] for key in keys if key is not None], group)
 
 
-def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
+def tables(card: cards.Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
     """Give each table as a title and rows of cells, the first row its header."""
     first = card.groups[0]
     yield f"All metrics, {card.studies} studies", _rows("metric", card.metrics, first)
@@ -196,11 +189,11 @@ def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
         yield title, _rows(f"{group.name}, n = {group.n}", there, group)
     yield "F1 of each finding", _findings(card)
     if card.comparisons:
-        tests = tests_shown(card.comparisons)
+        tests = cards.tests_shown(card.comparisons)
         yield f"Paired differences, {tests} tests", _differences(card, shown)
 
 
-def _rows(corner: str, metrics: Sequence[MetricName], group: Group) -> list[list[str]]:
+def _rows(corner: str, metrics: Sequence[MetricName], group: cards.Group) -> list[list[str]]:
     rows = [[corner, *(one_line(name) for name in group.systems)]]
     for metric in metrics:
         cells = [_cell(values.get(metric.key)) for values in group.systems.values()]
@@ -210,7 +203,7 @@ def _rows(corner: str, metrics: Sequence[MetricName], group: Group) -> list[list
     return rows
 
 
-def _findings(card: Scorecard) -> list[list[str]]:
+def _findings(card: cards.Scorecard) -> list[list[str]]:
     rows = [["F1 of a finding", "positives", *(one_line(name) for name in card.systems)]]
     for finding in card.findings:
         cells = [_cell(finding.systems[name]["f1"]) for name in card.systems]
@@ -221,7 +214,7 @@ def _findings(card: Scorecard) -> list[list[str]]:
     return rows
 
 
-def _differences(card: Scorecard, metrics: Sequence[MetricName]) -> list[list[str]]:
+def _differences(card: cards.Scorecard, metrics: Sequence[MetricName]) -> list[list[str]]:
     of_each = [comparison.differences for comparison in card.comparisons]
     rows = [["difference", *map(_pair, card.comparisons)]]
     compared = [m for m in metrics if any(m.key in differences for differences in of_each)]
@@ -236,7 +229,7 @@ def _differences(card: Scorecard, metrics: Sequence[MetricName]) -> list[list[st
     return rows
 
 
-def _pair(comparison: Comparison) -> str:
+def _pair(comparison: cards.Comparison) -> str:
     return f"{one_line(comparison.second)} - {one_line(comparison.first)}"
 
 
@@ -259,7 +252,7 @@ def _power(of_metric: PairedDifference | None, level: float) -> str:
     return f"{power:.0%} of tests{often}"
 
 
-def _cell(value: Value | None) -> str:
+def _cell(value: cards.Value | None) -> str:
     return MISSING if value is None else f"{value.value:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
@@ -270,7 +263,7 @@ def _escaped(text: str) -> str:
 def report_rows(
     pairs: Pairs,
     truth: np.ndarray,
-    readings: Mapping[str, SystemReading],
+    readings: Mapping[str, cards.SystemReading],
     completions: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[str]:
     """Write all reports as lines of JSON, one a study and system, for `read_predictions`.
