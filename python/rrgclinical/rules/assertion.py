@@ -54,8 +54,8 @@ _NEUTRAL = (
     r"(?:exam(?:ination)?|study|film|radiograph|view|patient)s?|at\s+(?:this|the\s+present)\s+time"
     r"|at\s+present|currently|again|however|in\s+(?:my|our)\s+opinion|as\s+far\s+as\s+can\s+be\s+seen)"
 )
-_HINTS = ("exam", "stud", "film", "radiog", "view", "patient", "time", "present", "currently")
-_HINTS += ("again", "however", "opinion", "as far")
+_HINTS: tuple[str, ...] = ("exam", "stud", "film", "radiog", "view", "patient", "time", "present")
+_HINTS += ("currently", "again", "however", "opinion", "as far")
 _ASIDE = re.compile(
     rf"(?P<led>\b(?:{_LED})\b)\s*[,(]?\s*{_NEUTRAL}[,)]?(?=\s+\w)"
     rf"|\s*[,(]\s*{_NEUTRAL}[,)](?=\s+(?:{_IN}|persists?|remains?|appears?)\b)",

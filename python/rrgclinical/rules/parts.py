@@ -8,26 +8,29 @@ from __future__ import annotations
 import re
 
 _MEANT = """
-    no: nil zero, negative: -ve \u2212ve \u2013ve, surely: definitely definitively certainly clearly
-    convincingly confidently reliably distinctly conclusively unequivocally positively readily
-    radiographically radiologically obviously specifically really safely absolutely certainty
-    confidence thus therefore hence thereby truly, wholly: entirely completely totally fully
-    altogether, very: extremely exceedingly relatively quite highly fairly rather only, seen:
-    identified visualized appreciated detected noted shown visible discernible observed recognized
-    delineated revealed appreciable discerned perceived depicted perceptible detectable
-    identifiable, see: identify visualize appreciate discern recognize delineate observe perceive
-    depict, is: are, was: were, has: have, may: might, a: an, in: within, appear: seem, thought:
-    felt believed deemed, represent: reflect indicate, show: reveal demonstrate, prior: previous
-    preceding, nearly: almost, mostly: largely, hardly: scarcely barely, resolved: cleared,
-    vanished: disappeared, difficult: hard, distinguish: differentiate separate, distinguished:
-    differentiated separated, evaluate: assess characterize, evaluated: assessed, consistent:
-    compatible, suspicious: concerning worrisome, improbable: implausible, substantial:
-    considerable, recommended: advised, mimic: simulate, incorrect: wrong false, disc: disk,
-    tortuous: ectatic, dilation: dilatation, coarse: coarsened, basilar: basal, perihilar:
-    parahilar, lymphadenopathy: adenopathy, cavitary: cavitating, prominence: fullness, scar:
-    scarring, neoplasm: tumor, lytic: osteolytic, ruptured: torn, tear: laceration, vasculature:
-    vascularity, border: margin outline, shadow: shadowing, widened: wide, reduced: diminished,
-    embolism: embolus, obscured: effaced obliterated
+    no: nil zero, negative: -ve \u2212ve \u2013ve,
+    surely: definitely definitively certainly clearly convincingly confidently reliably distinctly
+        conclusively unequivocally positively readily radiographically radiologically obviously
+        specifically really safely absolutely certainty confidence thus therefore hence thereby
+        truly,
+    wholly: entirely completely totally fully altogether,
+    very: extremely exceedingly relatively quite highly fairly rather only,
+    seen: identified visualized appreciated detected noted shown visible discernible observed
+        recognized delineated revealed appreciable discerned perceived depicted perceptible
+        detectable identifiable,
+    see: identify visualize appreciate discern recognize delineate observe perceive depict,
+    is: are, was: were, has: have, may: might, a: an, in: within, appear: seem,
+    thought: felt believed deemed, represent: reflect indicate, show: reveal demonstrate,
+    prior: previous preceding, nearly: almost, mostly: largely, hardly: scarcely barely,
+    resolved: cleared, vanished: disappeared, difficult: hard, distinguish: differentiate separate,
+    distinguished: differentiated separated, evaluate: assess characterize, evaluated: assessed,
+    consistent: compatible, suspicious: concerning worrisome, improbable: implausible,
+    substantial: considerable, recommended: advised, mimic: simulate, incorrect: wrong false,
+    disc: disk, tortuous: ectatic, dilation: dilatation, coarse: coarsened, basilar: basal,
+    perihilar: parahilar, lymphadenopathy: adenopathy, cavitary: cavitating, prominence: fullness,
+    scar: scarring, neoplasm: tumor, lytic: osteolytic, ruptured: torn, tear: laceration,
+    vasculature: vascularity, border: margin outline, shadow: shadowing, widened: wide,
+    reduced: diminished, embolism: embolus, obscured: effaced obliterated
 """
 ALIASES = {
     word: meant.strip()

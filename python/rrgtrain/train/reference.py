@@ -55,7 +55,7 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     if _is_base(model):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
     own = model.active_adapter
-    config = copy.copy(model.peft_config[own])
+    config: Any = copy.copy(model.peft_config[own])
     config.init_lora_weights = False  # PiSSA's and the like would take from the base once more
     model.add_adapter(START, config)
     _copy_adapter(model, own, START)
