@@ -114,7 +114,7 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_618,
     "csrc": 5_759,
     "packages and csrc": 76_374,
-    "tests": 71_960,
+    "tests": 71_933,
     "files but findings": 1_160,
     "Makefile targets": 18,
     "docs pages": 24,
