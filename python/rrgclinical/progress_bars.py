@@ -9,23 +9,17 @@ from transformers.utils import logging
 
 
 @contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Reading or writing a small checkpoint draws no bars; the setting is restored."""
-    shown = logging.is_progress_bar_enabled()
+def no_progress_bars(*, keys: bool = True) -> Iterator[None]:
+    """Reading or writing a small checkpoint draws no bars; the setting is restored.
+
+    keys: False silences the table of missing and foreign keys too, for callers that name them.
+    """
+    shown, before = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def no_key_tables() -> Iterator[None]:
-    """Silence transformers' table of missing and foreign keys, which the caller names itself."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
+    logging.set_verbosity(before if keys else logging.CRITICAL)
     try:
         yield
     finally:
         logging.set_verbosity(before)
+        if shown:
+            logging.enable_progress_bar()

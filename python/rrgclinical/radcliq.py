@@ -24,7 +24,7 @@ from rrgclinical.chexbert import CheXbertLabeller
 from rrgclinical.common.arguments import check_pairs, check_reports
 from rrgclinical.common.errors import UserError
 from rrgclinical.inference import in_batches, place_network
-from rrgclinical.progress_bars import no_key_tables, no_progress_bars
+from rrgclinical.progress_bars import no_progress_bars
 from rrgclinical.radgraph import Graph, RadGraph
 
 # RadGraph, BERTScore, embeddings: mean and scale of the fit, and the weights.
@@ -158,7 +158,7 @@ class BertScore:
         try:
             config = RobertaConfig.from_pretrained(folder, local_files_only=True)
             # Random initial weights, where any are missing, must not move the caller's generator.
-            with torch.random.fork_rng(devices=[]), no_progress_bars(), no_key_tables():
+            with torch.random.fork_rng(devices=[]), no_progress_bars(keys=False):
                 network, report = _MODEL.from_pretrained(
                     folder,
                     local_files_only=True,

@@ -5,7 +5,6 @@ A deflated byte stands for a thousand at most, so that a file of 3 MB may hold 3
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import glob
 import gzip
@@ -50,7 +49,7 @@ def require_file_place(path: str | Path) -> None:
     to_process = path.is_symlink() and os.readlink(path).startswith("/proc/")
     if to_process or (path.exists() and not path.is_file()):
         raise UserError(f"{path} is a device, a pipe or a stream; name a file to be written")
-    if path.is_symlink() and _leads_back(path):
+    if os.path.islink(os.path.realpath(path)):  # which follows no link twice
         raise UserError(f"{path} is a link that leads back to itself; name another file")
     above = require_directory_place(path.parent)
     if os.statvfs(above).f_flag & os.ST_RDONLY:
@@ -68,14 +67,6 @@ def require_directory_place(path: Path) -> Path:
         kind = "a file" if part.exists() else "a link that leads nowhere"
         raise UserError(f"{part} is {kind}, and no directory; name another place than {path}")
     return part
-
-
-def _leads_back(link: Path) -> bool:
-    try:
-        link.stat()
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
 
 
 def make_parents(path: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedT
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.inference import told_faults
-from rrgclinical.progress_bars import no_key_tables, no_progress_bars
+from rrgclinical.progress_bars import no_progress_bars
 from rrgclinical.ratescore.affinity import TYPES
 
 NER, EMBEDDER = "Angelakeke/RaTE-NER-Deberta", "FremyCompany/BioLORD-2023-C"
@@ -72,7 +72,7 @@ def _load(option: str, path: str | Path | None, origin: str, auto: Any) -> Loade
         # of DeBERTa and MPNet anew, without the Unicode normalisation that the file holds.
         tokenizer = PreTrainedTokenizerFast.from_pretrained(name, local_files_only=local)
         # Random initial weights, where any are missing, must not move the caller's generator.
-        with torch.random.fork_rng(devices=[]), no_progress_bars(), no_key_tables():
+        with torch.random.fork_rng(devices=[]), no_progress_bars(keys=False):
             network, report = auto.from_pretrained(
                 name,
                 local_files_only=local,

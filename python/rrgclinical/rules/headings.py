@@ -164,4 +164,6 @@ def read_exception(events: Sequence[Event], index: int, sentence: str) -> int:
             return ClassId.BLANK
         placed |= Cue.SUBJECT in cues
         before = event
-    return ClassId.BLANK if not placed else ClassId.UNCERTAIN if doubtful else ClassId.POSITIVE
+    if not placed:
+        return ClassId.BLANK
+    return ClassId.UNCERTAIN if doubtful else ClassId.POSITIVE

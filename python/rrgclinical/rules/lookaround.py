@@ -159,7 +159,9 @@ def looks_back(ahead: Ahead, index: int) -> bool:
 
 def _names_more(events: Sequence[Event], index: int) -> bool | None:
     cues = events[index].cues
-    return True if cues & {Cue.FINDING, Cue.SUBJECT} else False if cues & _SEGMENT_ENDS else None
+    if cues & {Cue.FINDING, Cue.SUBJECT}:
+        return True
+    return False if cues & _SEGMENT_ENDS else None
 
 
 def verb_of_denied(events: Sequence[Event], index: int) -> int:

@@ -53,10 +53,10 @@ class Told:
         """The last finding, if it stands at `low` or behind it."""
         return self.drafts[self._places[-1]] if self.since(low) else None
 
-    def deny(self, low: int, kind: str = "denied") -> None:
+    def deny(self, low: int, kind: str = "denied", status: int = ClassId.NEGATIVE) -> None:
         """Make findings from `low` on negative: all, those "removed" or "out of sight"."""
         for draft in self._reach(kind, low):
-            draft.status = ClassId.NEGATIVE
+            draft.status = status
 
     def weaken(self, low: int, kind: str = "weakened") -> None:
         """Make positive findings from `low` on uncertain: all, or "diseases weakened"."""

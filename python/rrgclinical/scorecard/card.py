@@ -9,24 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rrgclinical import metrics as stats
 from rrgclinical.labels import CHEXPERT_5, NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, to_binary
-from rrgclinical.metrics import (
-    FREQUENT,
-    LEAST_DIFFERING,
-    PairedDifference,
-    Scores,
-    averaged,
-    finding_scores,
-    frequent_labels,
-    intervals,
-    label_scores,
-    mean_scores,
-    of_patients,
-    paired,
-    subgroup,
-    together,
-    values,
-)
+from rrgclinical.metrics import FREQUENT, LEAST_DIFFERING, PairedDifference, Scores
 from rrgclinical.metrics.registry import SEVEN, MetricName, metric_names, metric_of
 from rrgclinical.scorecard.pairs import Pairs
 
@@ -144,10 +129,11 @@ def scorecard(  # noqa: PLR0913
     patients = pairs.patients or [""] * len(truth)
     units = [name or row for row, name in enumerate(patients)]
     count, unit = len(set(units)), "patients" if any(patients) else "studies"
-    frequent = frequent_labels(truth)
+    frequent = stats.frequent_labels(truth)
 
     def drawn(scores: Scores, members: np.ndarray) -> Scores:
-        return of_patients(subgroup(scores, members), list(itertools.compress(units, members)))
+        chosen = list(itertools.compress(units, members))
+        return stats.of_patients(stats.subgroup(scores, members), chosen)
 
     scores = {name: _scores(reading, truth, frequent) for name, reading in readings.items()}
     perfect = _scores(SystemReading(truth, text=words), truth, frequent)
@@ -160,7 +146,7 @@ def scorecard(  # noqa: PLR0913
                 system: _values(drawn(one, members), settings, truth[members], frequent)
                 for system, one in scores.items()
             },
-            _ceilings(subgroup(perfect, members), truth[members], frequent),
+            _ceilings(stats.subgroup(perfect, members), truth[members], frequent),
         )
         for name, rule, members in [*_groups(truth), *pairs.groups]
         if members.any()
@@ -169,11 +155,11 @@ def scorecard(  # noqa: PLR0913
     everyone = np.ones(len(truth), dtype=bool)
     whole = {name: drawn(one, everyone) for name, one in scores.items()}
     comparisons = [
-        Comparison(first, second, paired(whole[first], whole[second], **_draws(settings)))
+        Comparison(first, second, stats.paired(whole[first], whole[second], **_draws(settings)))
         for first, second in itertools.combinations(whole, 2)
     ]
     each = {
-        name: drawn(finding_scores(reading.labels, _truth_of(reading, truth)), everyone)
+        name: drawn(stats.finding_scores(reading.labels, _truth_of(reading, truth)), everyone)
         for name, reading in readings.items()
     }
     # measured by experiments/coverage
@@ -236,12 +222,12 @@ def joined_truth(labels: np.ndarray, owner: np.ndarray) -> np.ndarray:
 
 
 def _scores(reading: SystemReading, truth: np.ndarray, frequent: Sequence[int]) -> Scores:
-    parts = [label_scores(reading.labels, _truth_of(reading, truth), frequent)]
+    parts = [stats.label_scores(reading.labels, _truth_of(reading, truth), frequent)]
     if reading.scores:
-        parts.append(mean_scores(reading.scores))
+        parts.append(stats.mean_scores(reading.scores))
     if reading.text is not None:
         parts.append(reading.text)
-    return averaged(together(*parts), SEVEN, "mean_of_seven")
+    return stats.averaged(stats.together(*parts), SEVEN, "mean_of_seven")
 
 
 def _truth_of(reading: SystemReading, truth: np.ndarray) -> np.ndarray:
@@ -255,13 +241,13 @@ def _draws(settings: CardSettings) -> dict[str, Any]:
 def _values(
     scores: Scores, settings: CardSettings, truth: np.ndarray, frequent: Sequence[int]
 ) -> dict[str, Value]:
-    bounds = intervals(scores, **_draws(settings))
-    metrics = defined(values(scores), truth, frequent)
+    bounds = stats.intervals(scores, **_draws(settings))
+    metrics = defined(stats.values(scores), truth, frequent)
     return {name: Value(value, *bounds[name]) for name, value in metrics.items()}
 
 
 def _ceilings(scores: Scores, truth: np.ndarray, frequent: Sequence[int]) -> dict[str, float]:
-    most = defined(values(scores), truth, frequent)
+    most = defined(stats.values(scores), truth, frequent)
     return {name: value for name, value in most.items() if f"{value:.3f}" != "1.000"}
 
 
@@ -277,7 +263,7 @@ def defined(
         # no finding to be found: precision and recall are 0 / n and 0 / 0
         left_out = ("_13", "_5", "mean_of_seven")
         metrics = {n: v for n, v in metrics.items() if not n.startswith("macro_")}
-    if frequent_labels(truth) != frequent:
+    if stats.frequent_labels(truth) != frequent:
         # the name in the tables says which labels these are
         left_out += ("_frequent",)
     return {n: v for n, v in metrics.items() if n == "exact_5" or not n.endswith(left_out)}
@@ -310,8 +296,8 @@ def _findings(
 ) -> list[Finding]:
     rates_of = {}
     for system, one in scores.items():
-        bounds = intervals(one, **_draws(settings))
-        rates_of[system] = {name: Value(v, *bounds[name]) for name, v in values(one).items()}
+        bounds = stats.intervals(one, **_draws(settings))
+        rates_of[system] = {name: Value(v, *bounds[name]) for name, v in stats.values(one).items()}
     positives = to_binary(truth).sum(0)
     return [
         Finding(
