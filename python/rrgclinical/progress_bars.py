@@ -10,10 +10,7 @@ from transformers.utils import logging
 
 @contextmanager
 def no_progress_bars(*, keys: bool = True) -> Iterator[None]:
-    """Reading or writing a small checkpoint draws no bars; the setting is restored.
-
-    keys: False silences the table of missing and foreign keys too, for callers that name them.
-    """
+    """Draw no bars, and without `keys` no table of missing keys."""
     shown, before = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity(before if keys else logging.CRITICAL)

@@ -67,11 +67,9 @@ def load_config(
     """Build the dataclass `schema` from its defaults, the recipe, then the overrides.
 
     `defaults` are values by dotted key that go before the schema's own; `origin` is where they
-    stand, for messages.
-
-    `recipe` is a name under `recipes/`, a path, several of them joined by `+` (the last one wins),
-    or None for the defaults alone. The schema is of pydantic's dataclasses, whose fields are
-    `Literal` or have bounds in `Field(ge=..., le=...)`.
+    stand, for messages. `recipe` is a name under `recipes/`, a path, several of them joined by `+`
+    (the last one wins), or None for the defaults alone. The schema is of pydantic's dataclasses,
+    whose fields are `Literal` or have bounds in `Field(ge=..., le=...)`.
 
     Raises `UserError` for an unknown recipe, broken YAML, an unknown key, a value of the wrong
     type, outside its choices or outside its bounds.

@@ -116,10 +116,8 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
     """Find the file of a recipe given by name or path.
 
     For an arm, and for `paper/NAME` by the rule of `papers.yaml`, it is a file that does not exist,
-    and that `read_recipe` reads all the same.
-
-    `beside` is the recipe that names this one as its base: names are looked up in its folder
-    first, and relative paths start there.
+    and that `read_recipe` reads all the same. `beside` is the recipe that names this one as its
+    base: names are looked up in its folder first, and relative paths start there.
     """
     text = str(recipe)
     as_file = text if text.endswith((".yaml", ".yml")) else f"{text}.yaml"

@@ -107,13 +107,13 @@ LONG_FILES = {"bench/update_step.py": 465, "csrc/edit_plan/edit_plan.h": 474}
 # them.
 CAPS: dict[str, float] = {
     "rrgkern": 13_480,
-    "rrgclinical": 19_517,
+    "rrgclinical": 19_510,
     "rrgdata": 8_294,
     "rrgpolicy": 9_149,
     "rrgreport": 2_557,
-    "rrgtrain": 17_618,
+    "rrgtrain": 17_612,
     "csrc": 5_759,
-    "packages and csrc": 76_374,
+    "packages and csrc": 76_361,
     "tests": 71_933,
     "files but findings": 1_160,
     "Makefile targets": 18,

@@ -14,7 +14,7 @@ from rrgclinical.labels import ClassId
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
-from rrgclinical.rules.lookaround import ATTRIBUTES, DOUBTS, ENDS, stands_behind_mark
+from rrgclinical.rules.lookaround import ATTRIBUTES, DOUBTS, ENDS
 from rrgclinical.rules.mention import Draft
 
 _NAMES = frozenset({Cue.FINDING, Cue.AND, Cue.OR, Cue.COMMA, *ATTRIBUTES})
@@ -45,9 +45,9 @@ def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
 
 
 def answers(events: Sequence[Event], index: int) -> bool:
-    """True for a denial alone behind a finding and colon ("evidence of edema: no")."""
+    """True where the mark before a denial is a finding's colon ("evidence of edema: no")."""
     place = index - 1
-    if not stands_behind_mark(events, index) or Cue.COMMA in events[place].cues:
+    if Cue.COMMA in events[place].cues:
         return False
     while place and events[place - 1].last == events[place].first:
         place -= 1

@@ -41,7 +41,7 @@ class Scopes(Statement):
     def _negate(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone:
             return
-        if answers(self.events, index):
+        if look.stands_behind_mark(self.events, index) and answers(self.events, index):
             return self._negated_before(index, event, role)  # "evidence of edema: no"
         if EVIDENCE_THAT.match(self.sentence, event.end):
             undone = look.denial_behind(self.events, index)
@@ -254,7 +254,7 @@ class Scopes(Statement):
         self.unasserted = self.history
 
     def _break(self, index: int, event: Event, role: Role) -> None:
-        if self.ahead.ask(look.goes_on, index):
+        if (mark := event.end == event.start + 1) and self.ahead.ask(look.goes_on, index):
             self.joined = True  # "no effusion; mass; or edema"
             return
         self._reset(index, event, role)
@@ -263,7 +263,7 @@ class Scopes(Statement):
         self.clause = self.comma = self.before = self.segment = len(self.drafts)
         self.joined = self.advice = self.examined = False
         self.negate_until = -1
-        if event.end == event.start + 1:  # a mark, no "but"
+        if mark:  # no "but"
             self.pending, self.preposition = [], None
         self._elided(index)
 

@@ -42,11 +42,9 @@ LAYERS: dict[str, Layer] = {
 def build_algorithm(recipe: Recipe) -> Algorithm:
     """Build the algorithm a recipe names; those joined by `+` build on each other.
 
-    `editgrpo+ditpo+orapo` edits, weighs tokens and injects the oracle report. All start from
-    plain sampling with mean-centred rewards.
-
-    Raises UserError for an unknown name, a module that cannot be imported, or a function that
-    does not return an `Algorithm`.
+    `editgrpo+ditpo+orapo` edits, weighs tokens and injects the oracle report. All start from plain
+    sampling with mean-centred rewards. Raises UserError for an unknown name, a module that cannot
+    be imported, or a function that does not return an `Algorithm`.
     """
     layers = find_layers(recipe.rl.algorithm)
     algorithm = _sampled(recipe.rl, recipe.reward, recipe.rollout)
