@@ -114,12 +114,12 @@ CAPS: dict[str, float] = {
     "rrgtrain": 17_612,
     "csrc": 5_759,
     "packages and csrc": 76_361,
-    "tests": 71_933,
+    "tests": 71_932,
     "files but findings": 1_160,
     "Makefile targets": 18,
     "docs pages": 24,
     "refusals, % of packages": 5.5,
-    "before step 1": 11_280,
+    "before step 1": 11_279,
 }
 
 FIRST_LINE_WORDS = 15

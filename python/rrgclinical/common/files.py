@@ -30,8 +30,7 @@ def require_file_place(path: str | Path) -> None:
     """Refuse a place that no file may take, before the work that ends in it.
 
     A rename puts a plain file where a device, a pipe or a link into /proc stands: /dev/null and
-    /dev/stdout would be gone for every program of the machine. Directories above it may be
-    lacking, and are not made here.
+    /dev/stdout would be gone for every program of the machine. No directory above it is made.
 
     Raises UserError for a directory, a device, a pipe, a link that leads back to itself, a path
     below a file, and a directory that this user may not write in.

@@ -46,9 +46,7 @@ def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
 
 def answers(events: Sequence[Event], index: int) -> bool:
     """True where the mark before a denial is a finding's colon ("evidence of edema: no")."""
-    place = index - 1
-    if Cue.COMMA in events[place].cues:
-        return False
+    place = 0 if Cue.COMMA in events[index - 1].cues else index - 1
     while place and events[place - 1].last == events[place].first:
         place -= 1
         if events[place].cues & {Cue.FINDING, Cue.ASSERT}:

@@ -115,8 +115,8 @@ def ends_with_placed(events: Sequence[Event], index: int) -> bool:
 
 def or_follows(events: Sequence[Event], index: int) -> bool | None:
     """Ask `Ahead`: does an "or" come before another denial or clause?"""
-    cues = events[index].cues
-    return True if Cue.OR in cues else False if cues & {Cue.BREAK, Cue.NEGATE} else None
+    deciding = events[index].cues & {Cue.OR, Cue.BREAK, Cue.NEGATE}
+    return Cue.OR in deciding if deciding else None
 
 
 def goes_on(events: Sequence[Event], index: int) -> bool | None:

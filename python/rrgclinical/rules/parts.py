@@ -68,9 +68,10 @@ RULED_OUT_BY = f"""
 NOT_EXCLUDED = f"can|could? {NOT} yet? be|been? {ADVERB} {EXCLUDED}, far from be|being? {EXCLUDED}"
 NOT_EXCLUDE = f"can|could|would|do|does|did? {NOT} yet? {ADVERB} {EXCLUDE}"
 HARD_TO_EXCLUDE = f"""
-    would|may|can? be? difficult|impossible|unable|inability|insufficient|inadequate to {ADVERB}
-    {EXCLUDE}, fail|failed|failing|failure to {ADVERB} {EXCLUDE}, {NOT} be? sensitive?
-    able|possible|used|enough|sufficient|adequate to {ADVERB} {EXCLUDE}
+    would|may|can? be? difficult|impossible|unable|inability to {ADVERB} {EXCLUDE},
+    would|may|can? be? insufficient|inadequate to {ADVERB} {EXCLUDE},
+    fail|failed|failing|failure to {ADVERB} {EXCLUDE},
+    {NOT} be? sensitive? able|possible|used|enough|sufficient|adequate to {ADVERB} {EXCLUDE}
 """
 IS_EXCLUDED = f"is|was|has|can|may now? be|been? {ADVERB} {EXCLUDED}"
 # A duty, or the word before is none that the tables know.
@@ -111,28 +112,30 @@ _CHANGE = (
 
 # Denials that another one right before them undoes: "not free of", "no lack of", "never without".
 LACK = """
-    without, free of|from, clear|absence|lack|devoid of, clear from, lacking, negative|neg for, w /
-    o, spared from|of
+    without, free of|from, clear|absence|lack|devoid of, clear from, lacking, negative|neg for,
+    w / o, spared from|of
 """
 # The same, denying nothing or what precedes where they stand alone; and a change for the better,
 # whose denial says that the finding is there: "no clearing of".
 ALONE = f"denial of, complete? interval? resolution, {_CHANGE} of|in"
 
 AFFIRM = f"""
-    no|without doubt|question about|that, without a? doubt, beyond doubt, cannot be denied, not
-    lack|lacking|deny|exceed|exceeding|beyond|above, fail|failed|failing|failure to
-    clear|resolve|improve|regress, no|not|nothing|none|never|without
-    any|anything|much|significantly? {_MORE} than, no|not {_MORE} in size|extent|number|degree than,
+    no|without doubt|question about|that, without a? doubt, beyond doubt, cannot be denied,
+    not lack|lacking|deny|exceed|exceeding|beyond|above,
+    fail|failed|failing|failure to clear|resolve|improve|regress,
+    no|not|nothing|none|never|without any|anything|much|significantly? {_MORE} than,
+    no|not {_MORE} in size|extent|number|degree than,
     no|not|nothing|none any|much? more|less severe|extensive|pronounced|prominent|marked than,
     no|not|nothing|none any|much? more|less significant|conspicuous|apparent|advanced than,
-    no|without marked|significant|substantial|definite interval? {_CHANGE} of|in, no|without
-    partial|incomplete|further|gradual|continued interval? {_CHANGE} of|in, cannot|not be?
-    said|claimed|stated|true|correct that there? is? no|without, not the? case|truth|agree|concur
-    that there? is? no, cannot|can not? deny, hardly more than, would? be?
-    incorrect|untrue|inaccurate|mistaken that there? is? no, nothing beyond|above|but, would? be?
-    incorrect|inaccurate to say|state|claim|conclude that there? is? no, nothing else than, no
-    {_CHANGE} is|was? seen|evident in|of, not in excess of, no
-    disputing|denying|mistaking|escaping|ignoring, or|nor any? significant? interval? change in|of
+    no|without marked|significant|substantial|definite interval? {_CHANGE} of|in,
+    no|without partial|incomplete|further|gradual|continued interval? {_CHANGE} of|in,
+    cannot|not be? said|claimed|stated|true|correct that there? is? no|without,
+    not the? case|truth|agree|concur that there? is? no, cannot|can not? deny, hardly more than,
+    would? be? incorrect|untrue|inaccurate|mistaken that there? is? no, nothing beyond|above|but,
+    would? be? incorrect|inaccurate to say|state|claim|conclude that there? is? no,
+    nothing else than, no {_CHANGE} is|was? seen|evident in|of, not in excess of,
+    no disputing|denying|mistaking|escaping|ignoring,
+    or|nor any? significant? interval? change in|of
 """
 
 NOT_UNLIKELY = f"""

@@ -24,7 +24,7 @@ _POOL = 16
 """Attributes that one finding takes at most."""
 _DENIED_CLAUSE = re.compile(r"\bthat\s+\Z", re.IGNORECASE)
 _NEITHER = re.compile(r"\bneither\s(?:(?!\s(?:and|but|is|are)\s)[^.;:,])*\Z", re.IGNORECASE)
-_EXCLUDED = re.compile(r"exclu|rul|unlikely|improbable|suspect", re.IGNORECASE)
+_GONE = re.compile(r"resol|gone|vanish|regress|drain|evacuat|resect", re.IGNORECASE)
 _WHETHER = re.compile(r"\b(?:whether|if)\s", re.IGNORECASE)
 _THAT = re.compile(r"\s+that\b", re.IGNORECASE)
 _SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
@@ -159,8 +159,8 @@ class Scopes(Statement):
         if event.first == self.undone or self._stands_first(index):
             return
         if self._said_before(_NEITHER, event):  # "neither edema nor effusion has resolved"
-            open_ = _EXCLUDED.search(self.sentence, event.start, event.end)
-            status = ClassId.UNCERTAIN if open_ else ClassId.POSITIVE
+            stays = _GONE.search(self.sentence, event.start, event.end)
+            status = ClassId.POSITIVE if stays else ClassId.UNCERTAIN
             return self.record.deny(self._reach_back(), status=status)
         if self.doubt and self._said_before(_WHETHER, event):
             return  # "cannot tell whether the effusion has resolved"

@@ -54,7 +54,7 @@ class Told:
         return self.drafts[self._places[-1]] if self.since(low) else None
 
     def deny(self, low: int, kind: str = "denied", status: int = ClassId.NEGATIVE) -> None:
-        """Make findings from `low` on negative: all, those "removed" or "out of sight"."""
+        """Give findings from `low` on a status: all, those "removed" or "out of sight"."""
         for draft in self._reach(kind, low):
             draft.status = status
 

@@ -274,7 +274,7 @@ def _share_denied(
             wide = 0.5 if SUMMARY in (concept, other) else 0.0
             best = max(best, table.affinity.get((concept, other), wide))
         made += own * best
-    return None if total <= 0.0 else 1.0 if made >= total else made / total
+    return min(made / total, 1.0) if total > 0.0 else None
 
 
 def _style(report: ReportReading, reference: ReportReading) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 
 from rrgpolicy.model.load import load_policy
 from rrgpolicy.model.own_forward import VisionCache
@@ -106,6 +106,7 @@ def test_an_adapter_that_has_learned_compares_with_what_it_was(copies, tmp_path)
     assert torch.equal(logps(policy), changed), "the policy's own adapter is back"
     assert {n for n, p in policy.model.named_parameters() if p.requires_grad} == trained
     reference.release()
+    assert isinstance(policy.model, PeftModel)
     assert reference_module.START not in policy.model.peft_config
     assert torch.equal(logps(policy), changed)
     policy.save(tmp_path)
